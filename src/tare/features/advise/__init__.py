@@ -1,7 +1,8 @@
-"""Which stack an application should take: `tare profile`, `tare prices` and `tare advise`.
+"""Stack recommendation for an application: `tare profile`, `tare prices` and `tare advise`.
 
-`profiler` counts what an application does on bare metal. `unit_costs` has what each kind of work costs in each stack.
-`cost_model` multiplies them, `calibration` corrects the result by reference applications, and `advice` ranks.
+`profiler` counts the operations of an application on bare metal. `unit_costs` reads the unit cost of each operation
+kind in each stack. `cost_model` multiplies counts by unit costs, `calibration` corrects the predicted cost by reference
+applications, and `advice` ranks the stacks.
 """
 
 from tare.plugins.feature import Feature

@@ -1,8 +1,8 @@
-"""Which stack an application should take: what it needs comes first, then what it costs.
+"""Ranking of stacks for an application: by requirements first, then by cost.
 
-The cost is the bill of `cost_model.py`, corrected by reference applications where there are enough. A stack that
-does not have what is needed is excluded, and one whose cost is not known well enough is not ranked. Two stacks tie
-where their intervals overlap.
+The cost is the prediction of `cost_model.py`, calibrated on reference applications if there are enough. A stack that
+does not meet a requirement is excluded. A stack whose cost is too uncertain is not ranked. Two stacks tie if their
+intervals overlap.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SIDE_LABELS = ("for the profile", "for the prices")
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a stack must have: isolation of at least this level, None for any; at most this memory and start-up."""
+    """Requirements: the least isolation, and the most memory and start-up time. None stands for any."""
 
     isolation: IsolationLevel | None = None
     memory_bytes: float | None = None
@@ -50,10 +50,11 @@ class Requirements:
 
 @dataclass(frozen=True)
 class AdviceOptions:
-    """What the user asked for. `node_hourly_price` is that of an hour of a machine like that of the prices.
+    """Options of `tare advise`.
 
-    `load_per_second` is in units of work a second, and `machine_types` are machines that could do it. Prices of another
-    machine count only `across_machines`.
+    `node_hourly_price` is the price per hour of a machine like the one that the unit costs were measured on.
+    `load_per_second` is in units of work per second. `machine_types` are candidates for that load. Unit costs of
+    another machine are used only with `across_machines`. None stands for "not given".
     """
 
     requirements: Requirements = field(default_factory=Requirements)
@@ -65,7 +66,7 @@ class AdviceOptions:
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A reference application: its basket, and its time over that of bare metal as measured on a machine, by stack."""
+    """Reference application: operation counts, and measured times relative to bare metal by stack."""
 
     name: str
     operations: OperationCounts
@@ -75,14 +76,14 @@ class ReferenceRun:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Stack with its predicted cost and what else a choice needs.
+    """Stack with its predicted cost and the other figures that a choice needs.
 
-    `isolation` is None if it is unknown. `cost` is the time of a unit of work, or its CPU time where the application
-    waited for requests; `cost` and `cpu` are relative to bare metal, corrected where there is a `calibration`.
-    `memory_bytes` and `start_seconds` are None where they are unknown. `cautions` are the kinds of those of its prices
-    and the baseline's. `unmet` are the needs that it does not meet, `problems` why its cost is unknown. Only one that
-    is ranked has ranks, from `best_rank` to `worst_rank`. `hourly_price` is the price of the work of one machine on
-    bare metal, `machines` the cheapest ones for the load.
+    `cost` is the time of a unit of work, or its CPU time if the application waited for requests. `cost` and `cpu` are
+    relative to bare metal, and corrected if there is a `calibration`. `cautions` are the caution kinds of the trials
+    that measured the prices of the stack and of the baseline. `unmet` lists requirements that the stack does not meet,
+    `problems` the reasons why its cost is unknown. Only a ranked stack has ranks, from `best_rank` to `worst_rank`.
+    `hourly_price` is the price of the work that a machine does in an hour on bare metal. `machines` is the cheapest
+    plan for the load. None stands for unknown, or not requested.
     """
 
     stack: str
@@ -103,17 +104,17 @@ class Candidate:
 
     @property
     def isolation_level(self) -> str:
-        """The level of isolation, or that it is unknown."""
+        """The level of isolation, or the text for an unknown one."""
         return self.isolation.level if self.isolation else UNKNOWN
 
     @property
     def decision(self) -> Decision:
-        """Whether it is ranked, and why not."""
+        """Whether the stack is ranked; an unmet requirement counts before an unknown cost."""
         return "excluded" if self.unmet else "cannot tell" if self.problems else "ranked"
 
     @property
     def cost_items(self) -> tuple[CostItem, ...]:
-        """The lines of the bill, with that of the correction."""
+        """The items of the cost breakdown, and an item for the calibration if there is one."""
         if self.calibration is None:
             return self.breakdown.items
         return (*self.breakdown.items, CostItem(CORRECTION, CostEstimate(self.cost.value - self.breakdown.cost.value)))
@@ -121,11 +122,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Advice:
-    """What came of it: candidates in the order of their cost, those that are not ranked last.
+    """Advice: candidates by increasing cost, those without a rank last.
 
-    `stacks_to_try` are the two stacks whose measurement settles the most; fewer where there are fewer.
-    `reference_count` is the number of reference applications, `machine_differences` what is different about the
-    machines.
+    `stacks_to_try` are the two stacks whose measurement would settle the most, or fewer if there are fewer.
+    `machine_differences` are the differences between the machines of the profile and of the prices.
+    `unpriced_kinds` are operation kinds of the application that the price list lacks.
     """
 
     application: ApplicationProfile
@@ -140,16 +141,16 @@ class Advice:
 
     @property
     def by_cpu(self) -> bool:
-        """Whether stacks are ranked by CPU time, as the application waited for requests."""
+        """Whether stacks are ranked by CPU time, because the application waited for requests."""
         return self.application.operations.by_cpu
 
     def with_decision(self, decision: Decision) -> tuple[Candidate, ...]:
-        """Return the candidates of a decision."""
+        """Return the candidates with this decision, in order of cost."""
         return tuple(each for each in self.candidates if each.decision == decision)
 
     @property
     def is_settled(self) -> bool:
-        """Whether one stack is surely the cheapest of those that can be had."""
+        """Whether one stack is certainly the cheapest of those that meet the requirements."""
         ranked = self.with_decision("ranked")
         return bool(ranked) and ranked[0].worst_rank == 1 and not self.with_decision("cannot tell")
 
@@ -159,18 +160,17 @@ def advise(
 ) -> Advice:
     """Rank the stacks of a price list for an application.
 
-    Raises UsageError for a run that is none, and for references of another machine.
+    Raises UsageError for a run that is not a price list, and for references of another machine.
     """
     prices = read_price_list(run)
     if not prices.stacks:
         raise UsageError(f"{run.folder}: has no stack but {prices.baseline}", "measure others with `tare prices`")
-    unlike = _find_machine_differences(application, run)
-    doubts = () if options.across_machines else tuple(f"prices of another machine: {each}" for each in unlike)
+    differences = _find_machine_differences(application, run)
+    problems = () if options.across_machines else tuple(f"prices of another machine: {each}" for each in differences)
     _require_one_machine(references, run, options)
-    adviser = _Adviser(run, application, options, prices, fit_calibrations(references, prices), doubts)
-    ranked = _rank(
-        _flag_wide_intervals([adviser.make_candidate(bill) for bill in predict(application.operations, prices)])
-    )
+    adviser = _Adviser(run, application, options, prices, fit_calibrations(references, prices), problems)
+    breakdowns = predict(application.operations, prices)
+    ranked = _rank(_flag_wide_intervals([adviser.make_candidate(breakdown) for breakdown in breakdowns]))
     return Advice(
         application,
         run,
@@ -178,7 +178,7 @@ def advise(
         options,
         ranked,
         len(references),
-        unlike,
+        differences,
         tuple(
             kind
             for kind, count in application.operations.counts.items()
@@ -189,7 +189,7 @@ def advise(
 
 
 def _require_one_machine(references: Sequence[ReferenceRun], run: Run, options: AdviceOptions) -> None:
-    """Raise UsageError for a reference of another machine than the prices are of."""
+    """Raise UsageError for a reference that was measured on another machine than the prices."""
     for each in references if not options.across_machines else ():
         if apart := machine_differences(
             each.machine, run.record.instance_machine, ("for the reference", "for the prices")
@@ -199,17 +199,24 @@ def _require_one_machine(references: Sequence[ReferenceRun], run: Run, options: 
 
 
 def fit_calibrations(references: Sequence[ReferenceRun], prices: PriceList) -> Mapping[str, Calibration]:
-    """Return the correction of each stack that enough references were measured in, and have a bill without doubts."""
-    seen: dict[str, list[ReferencePrediction]] = {stack: [] for stack in prices.stacks}
-    for each in references:
-        for bill in predict(each.operations, prices):
-            if bill.stack in each.relative_times and not bill.problems:
-                seen[bill.stack].append(ReferencePrediction(bill.cost, each.relative_times[bill.stack]))
-    return {stack: found for stack, own in seen.items() if (found := fit_calibration(own))}
+    """Return the calibrations by stack; stacks with too few references are missing.
+
+    A reference counts for a stack if it was measured there and its predicted cost has no problems.
+    """
+    predictions: dict[str, list[ReferencePrediction]] = {stack: [] for stack in prices.stacks}
+    for reference in references:
+        for breakdown in predict(reference.operations, prices):
+            stack = breakdown.stack
+            if stack in reference.relative_times and not breakdown.problems:
+                predictions[stack].append(ReferencePrediction(breakdown.cost, reference.relative_times[stack]))
+    return {stack: calibration for stack, several in predictions.items() if (calibration := fit_calibration(several))}
 
 
 def measured_times(run: Run) -> Mapping[str, CostEstimate]:
-    """Return the times of the stacks of a run over that of its baseline, over all its workloads together."""
+    """Return the times of a run's stacks relative to its baseline, over all workloads together.
+
+    Stacks without a value in every workload are missing.
+    """
     standings = [each for each in summarize(run).overall.standings if each.speed > 0]
     return {
         each.stack: CostEstimate(1 / each.speed, *(1 / end if end else None for end in (each.high, each.low)))
@@ -218,16 +225,18 @@ def measured_times(run: Run) -> Mapping[str, CostEstimate]:
 
 
 def _find_machine_differences(application: ApplicationProfile, run: Run) -> tuple[str, ...]:
-    own, other = application.machine, run.record.instance_machine
-    apart = machine_differences(own, other, _SIDE_LABELS)
-    if own.kernel != other.kernel:
-        apart += (f"kernel: {own.kernel or 'unknown'} for the profile, {other.kernel or 'unknown'} for the prices",)
-    return apart
+    profiled, priced = application.machine, run.record.instance_machine
+    differences = machine_differences(profiled, priced, _SIDE_LABELS)
+    # Runs may be compared across kernels, but unit costs are mostly costs of the kernel.
+    if profiled.kernel != priced.kernel:
+        kernels = f"{profiled.kernel or 'unknown'} for the profile, {priced.kernel or 'unknown'} for the prices"
+        differences += (f"kernel: {kernels}",)
+    return differences
 
 
 @dataclass(frozen=True)
 class _Adviser:
-    """Makes candidates of bills, by what the trials of the prices say of a stack beside the prices."""
+    """Factory of candidates: adds isolation, memory, start-up and machines to a cost breakdown."""
 
     run: Run
     application: ApplicationProfile
@@ -238,35 +247,33 @@ class _Adviser:
 
     @cached_property
     def isolation(self) -> Mapping[str, Isolation]:
-        """The isolation of each stack that is known."""
+        """The isolation by stack; stacks of unknown isolation are missing."""
         return find_isolation(self.run, self.prices.stacks)
 
     def make_candidate(self, breakdown: CostBreakdown) -> Candidate:
-        """Return the candidate of a bill, without what depends on the others."""
-        stack, correction, by_cpu = (
-            breakdown.stack,
-            self.calibrations.get(breakdown.stack),
-            self.application.operations.by_cpu,
-        )
-        cost = apply_calibration(breakdown.cost, correction) if correction else breakdown.cost
+        """Return the candidate of a cost breakdown, without ranks, which depend on the other candidates."""
+        stack, calibration = breakdown.stack, self.calibrations.get(breakdown.stack)
+        cost = apply_calibration(breakdown.cost, calibration) if calibration else breakdown.cost
+        # References are compared by time: their correction of CPU time is the same factor.
+        by_cpu = self.application.operations.by_cpu
         cpu = cost if by_cpu else breakdown.cpu.times(cost.value / breakdown.cost.value)
         memory = self._total_memory_bytes(stack)
         start = self._median(stack, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
-        machines, doubts = self._plan_machines(cpu, memory)
+        machines, problems = self._plan_machines(cpu, memory)
         if cost.low is None or cost.high is None:
-            doubts = ("prices of a single block", *doubts)
+            problems = ("prices of a single block", *problems)
         return Candidate(
             stack=stack,
             isolation=self.isolation.get(stack),
             breakdown=breakdown,
             cost=cost,
             cpu=cpu,
-            calibration=correction,
+            calibration=calibration,
             memory_bytes=memory,
             start_seconds=start,
             cautions=self._caution_kinds(stack),
             unmet=tuple(_find_unmet(self.options.requirements, self.isolation.get(stack), memory, start)),
-            problems=(*self.problems, *breakdown.problems, *doubts),
+            problems=(*self.problems, *breakdown.problems, *problems),
             hourly_price=None
             if self.options.node_hourly_price is None
             else self.options.node_hourly_price * cost.value,
@@ -274,30 +281,33 @@ class _Adviser:
         )
 
     def _plan_machines(self, cpu: CostEstimate, memory: int | None) -> tuple[MachinePlan | None, tuple[str, ...]]:
-        """Return the machines for the load, or a doubt: without kinds of machines, those like that of the prices."""
-        asked, machine = self.options, self.run.record.instance_machine
-        kinds = asked.machine_types or (
-            (MachineType(machine.cpus, asked.node_hourly_price),) if machine.cpus > 0 else ()
+        """Return the cheapest machines for the load, and a problem if no machine type has the memory.
+
+        Without machine types, plan with machines like the one that the prices were measured on. Return None without a
+        load.
+        """
+        options, machine = self.options, self.run.record.instance_machine
+        machine_types = options.machine_types or (
+            (MachineType(machine.cpus, options.node_hourly_price),) if machine.cpus > 0 else ()
         )
-        if asked.load_per_second is None or not kinds:
+        if options.load_per_second is None or not machine_types:
             return None, ()
-        found = find_cheapest_plan(
-            kinds, asked.load_per_second, self.application.operations.cpu_seconds * cpu.value, memory
-        )
-        return found, () if found else (f"no kind of machine has {format_size(memory or 0)} of memory",)
+        cpu_seconds = self.application.operations.cpu_seconds * cpu.value
+        plan = find_cheapest_plan(machine_types, options.load_per_second, cpu_seconds, memory)
+        return plan, () if plan else (f"no kind of machine has {format_size(memory or 0)} of memory",)
 
     def _total_memory_bytes(self, stack: str) -> int | None:
-        """Return the memory of the application and what the stack adds to it."""
-        own, least = (self._median(each, _footprint_bytes) for each in (stack, self.prices.baseline))
-        if own is None or least is None or self.application.memory_bytes is None:
+        """Return the application's memory plus the stack's footprint beyond the baseline's; None if unknown."""
+        in_stack, on_baseline = (self._median(each, _footprint_bytes) for each in (stack, self.prices.baseline))
+        if in_stack is None or on_baseline is None or self.application.memory_bytes is None:
             return None
-        return int(self.application.memory_bytes + max(own - least, 0))
+        return int(self.application.memory_bytes + max(in_stack - on_baseline, 0))
 
     def _caution_kinds(self, stack: str) -> tuple[str, ...]:
-        """Return the kinds of cautions that its trials and the baseline's have."""
+        """Return the caution kinds of the trials of the stack and of the baseline."""
         stacks = {stack, self.prices.baseline}
-        own = (trial for trial in self.run.trials if trial.stack in stacks and trial.status == "ok")
-        return tuple(dict.fromkeys(caution.kind for trial in own for caution in trial.cautions))
+        trials = (trial for trial in self.run.trials if trial.stack in stacks and trial.status == "ok")
+        return tuple(dict.fromkeys(caution.kind for trial in trials for caution in trial.cautions))
 
     def _median(self, stack: str, read: Callable[[Trial], float | None]) -> float | None:
         values = [read(trial) for trial in self.run.trials if trial.stack == stack and trial.status == "ok"]
@@ -312,7 +322,7 @@ def _footprint_bytes(trial: Trial) -> float | None:
 def _find_unmet(
     requirements: Requirements, isolation: Isolation | None, memory: int | None, start: float | None
 ) -> Iterator[str]:
-    """Yield the needs that a stack does not meet; what is unknown does not meet one."""
+    """Yield a text for each requirement that a stack does not meet; an unknown figure does not meet any."""
     if requirements.isolation and (
         isolation is None or LEVELS.index(isolation.level) < LEVELS.index(requirements.isolation)
     ):
@@ -324,12 +334,15 @@ def _find_unmet(
 
 
 def _flag_wide_intervals(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Doubt the wide intervals that reach down to where the cheapest of the narrow ones may be."""
-    ends = [
+    """Add a problem to candidates with a wide interval, unless it lies above the cheapest narrow one.
+
+    A stack that is certainly dearer than another one can be ranked without knowing by how much.
+    """
+    bounds = [
         each.cost.high for each in candidates if each.decision == "ranked" and each.cost.is_narrow and each.cost.high
     ]
     return [
-        each if each.cost.is_narrow or (ends and (each.cost.low or 0.0) > min(ends)) else _with_width_problem(each)
+        each if each.cost.is_narrow or (bounds and (each.cost.low or 0.0) > min(bounds)) else _with_width_problem(each)
         for each in candidates
     ]
 
@@ -338,15 +351,18 @@ def _with_width_problem(candidate: Candidate) -> Candidate:
     cost, widest = candidate.cost, candidate.breakdown.widest_item
     if cost.low is None or cost.high is None:
         return candidate
-    by_what = f", mostly for {widest.title}" if widest and not candidate.calibration else ""
-    doubt = f"the interval is too wide: from {cost.low:.2f} to {cost.high:.2f} times bare metal{by_what}"
-    return replace(candidate, problems=(*candidate.problems, doubt))
+    cause = f", mostly for {widest.title}" if widest and not candidate.calibration else ""
+    problem = f"the interval is too wide: from {cost.low:.2f} to {cost.high:.2f} times bare metal{cause}"
+    return replace(candidate, problems=(*candidate.problems, problem))
 
 
 def _rank(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Rank the candidates by their costs: one is before another where its interval lies below that of the other."""
+    """Order the candidates by cost, and give the ranked ones their best and worst rank.
+
+    A candidate is surely before another if its interval lies below that of the other.
+    """
     ranked = [each for each in candidates if each.decision == "ranked"]
-    placed = [
+    with_ranks = [
         replace(
             each,
             best_rank=1 + sum(_is_before(other, each) for other in ranked),
@@ -356,7 +372,7 @@ def _rank(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     ]
     others = [each for each in candidates if each.decision != "ranked"]
     return (
-        *sorted(placed, key=lambda each: each.cost.value),
+        *sorted(with_ranks, key=lambda each: each.cost.value),
         *sorted(others, key=lambda each: (each.decision == "excluded", each.cost.value)),
     )
 
@@ -366,7 +382,7 @@ def _is_before(one: Candidate, other: Candidate) -> bool:
 
 
 def _select_to_try(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the stack that is ranked first, and the one that could still be cheaper by the most."""
+    """Return the first stack, and the stack that could be cheaper by the most (lowest lower bound)."""
     open_ones = [each for each in candidates if each.decision != "excluded"]
     first = open_ones[:1]
     rest = sorted(open_ones[1:], key=lambda each: each.cost.low if each.cost.low is not None else each.cost.value)

@@ -1,4 +1,4 @@
-"""The page of `tare advise`: the ranking, the bills, and a figure of the bills."""
+"""HTML page of `tare advise`: the ranking, the cost breakdowns, and a figure of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tare.report.html.page import describe_facts
 from tare.report.rendering import render_page
 from tare.report.svg_axes import Scale, linear_scale
 
-# What kinds of work are drawn as, in the order of the bars. A test has that no kind is missing.
+# The parts of a bar, in order, with their operation kinds: 20 kinds are more than colors that readers tell apart.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "user code": (operations.USER.name,),
     "system calls": (operations.CALL.name, operations.OPEN.name, operations.STAT.name),
@@ -42,13 +42,13 @@ _CAPTION = (
     "The bar is what the cost is for; the line is the interval of 90 % of its sum. What is cheaper lies left of 0. "
     "A bar that ends in an arrow is longer than the axis: its parts are to scale among each other alone."
 )
-_BAR_WIDTH, _VALUE_WIDTH, _ROW_HEIGHT = 400, 180, 30  # widths of bars and values, and height of a row, pixels
-_MIN_REACH = 0.05  # of the axis, a share of the time on bare metal
-_MAX_REACH = 1.0  # from here on a bar does not make the axis longer, unless all are so long
+_BAR_WIDTH, _VALUE_WIDTH, _ROW_HEIGHT = 400, 180, 30  # pixels
+_MIN_REACH = 0.05  # least end of the axis, as a share of the time on bare metal
+_MAX_REACH = 1.0  # a bar that is longer is cut, unless all are: it would make the others too short to read
 
 
 def render(advice: Advice) -> bytes:
-    """Render what `tare advise` found."""
+    """Return the page of `tare advise` as HTML."""
     record, step = advice.prices.record, next_step(advice)
     folder = "brought by tare, for orientation" if orientation_notice(advice) else str(advice.prices.folder)
     page = {
@@ -87,7 +87,7 @@ def _item_row(item: CostItem) -> dict[str, str]:
 
 
 def draw_figure(advice: Advice) -> Drawing:
-    """Draw the bills of all stacks, in the order of the ranking."""
+    """Draw the cost breakdowns of all stacks, in the order of the ranking."""
     shown = {part for each in advice.candidates for part, _, _ in _shares_by_part(each.cost_items)}
     series = {part: SeriesStyle(color, "square") for part, color in COLORS.items() if part in shown}
     scale = _cost_scale(advice.with_decision("ranked") or advice.candidates)
@@ -98,42 +98,42 @@ def draw_figure(advice: Advice) -> Drawing:
 
 
 def _cost_scale(candidates: Sequence[Candidate]) -> Scale:
-    """Return the axis: long enough for all bars, but for those of stacks that take twice as long and more."""
+    """Return the axis: long enough for all bars, except those of stacks that take twice as long or more."""
     sums = [_savings_and_costs(each.cost_items) for each in candidates]
     costs = [above for _, above in sums]
     reach = max((cost for cost in costs if cost <= _MAX_REACH), default=min(costs, default=0.0))
-    ends = [each.cost.high - 1 for each in candidates if each.cost.high is not None and each.cost.high - 1 <= 2 * reach]
-    last = max(reach, *ends, _MIN_REACH) * 1.04
+    bounds = [each.cost.high - 1 for each in candidates if each.cost.high is not None]
+    last = max(reach, *(bound for bound in bounds if bound <= 2 * reach), _MIN_REACH) * 1.04
     first = min(0.0, *(below for below, above in sums if above <= last))
     return linear_scale(first, last, _format_extra)
 
 
 def _savings_and_costs(items: Sequence[CostItem]) -> tuple[float, float]:
-    """Return the sums of what is saved and of what is paid."""
+    """Return the sum of negative parts and the sum of positive parts."""
     shares = [share for _, share, _ in _shares_by_part(items)]
     return sum(min(each, 0.0) for each in shares), sum(max(each, 0.0) for each in shares)
 
 
 def _shares_by_part(items: Sequence[CostItem]) -> Iterator[tuple[str, float, str]]:
-    """Yield each part that is not 0, with its share and what is in it."""
+    """Yield each part that is not 0, with its share and a text of its cost items."""
     for part in PARTS:
-        own = [line for line in items if _PART_OF_KIND.get(line.kind) == part]
-        share = sum(line.share.value for line in own)
+        items_of_part = [item for item in items if _PART_OF_KIND.get(item.kind) == part]
+        share = sum(item.share.value for item in items_of_part)
         if share:
-            yield part, share, ", ".join(f"{line.title} {format_share(line.share.value)}" for line in own)
+            yield part, share, ", ".join(f"{item.title} {format_share(item.share.value)}" for item in items_of_part)
 
 
 def _draw_bar(candidate: Candidate, rows: RowChart) -> str:
     area, y, last = rows.area, rows.y_of(candidate.stack), rows.area.across.axis.last
     _, above = _savings_and_costs(candidate.cost_items)
-    shrunk = last / above if above > last else 1.0
-    left, right, parts, said = 0.0, 0.0, [], []
+    scale = last / above if above > last else 1.0  # a cut bar keeps the proportions of its parts
+    left, right, parts, titles = 0.0, 0.0, [], []
     for part, share, detail in _shares_by_part(candidate.cost_items):
-        length = share * shrunk
+        length = share * scale
         start = left if share < 0 else right
-        said.append(f"{part} {format_share(share)}: {detail}")
+        titles.append(f"{part} {format_share(share)}: {detail}")
         across = area.x_of(start), area.x_of(start + length)
-        parts.append(draw_bar(across, y, 18, "segment", title=said[-1], fill=COLORS[part]))
+        parts.append(draw_bar(across, y, 18, "segment", title=titles[-1], fill=COLORS[part]))
         left, right = (left + length, right) if share < 0 else (left, right + length)
     cost, end = candidate.cost, area.left + area.width
     if above > last:
@@ -144,7 +144,7 @@ def _draw_bar(candidate: Candidate, rows: RowChart) -> str:
     value = f"{format_cost(cost)} {format_interval(cost)}"
     parts.append(draw_text(value, end + 14, y + 4.5))
     look = "" if candidate.decision == "ranked" else "pale"
-    return draw_titled_group(look, parts, f"{candidate.stack}: {value}; {'; '.join(said)}")
+    return draw_titled_group(look, parts, f"{candidate.stack}: {value}; {'; '.join(titles)}")
 
 
 def _format_extra(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Answer of `tare advise`: which stack an application should take, and what each would cost."""
+"""Answer of `tare advise`: the recommended stack, and the predicted cost of each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tare.report.numbers import (
 from tare.statistics.bootstrap import RESAMPLED_CONFIDENCE
 
 _STYLES: dict[Decision, str] = {"ranked": "default", "cannot tell": "dim", "excluded": "dim"}
-_MIN_SHARE = 0.005  # of the cost on bare metal: what a line must cost to be named
+_MIN_SHARE = 0.005  # of the cost on bare metal: smaller cost items are not named
 _MAX_NAMED = 3
 _MIN_BUSY = 0.01
 _COLUMNS = {
@@ -42,12 +42,15 @@ _COLUMNS = {
     "isolation": AnswerColumn("isolation", "text", only_wide=True),
     "mostly for": AnswerColumn("mostly for", "prose"),
 }
-_OPTIONAL_COLUMNS = ("memory", "start-up", "money", "response")  # columns that are left out where nothing is known
-_FINE_HALF_WIDTH = 0.02  # half an interval, up to which a cost has a decimal
+_OPTIONAL_COLUMNS = ("memory", "start-up", "money", "response")  # left out if no stack has a value
+_FINE_HALF_WIDTH = 0.02  # a cost has a decimal if half of its interval is narrower: more digits would be noise
 
 
 def answer(advice: Advice) -> Answer:
-    """Return what `tare advise` found as an answer. It failed if no stack meets the needs."""
+    """Return the answer of `tare advise`, which has failed if no stack is ranked.
+
+    It carries an error if the cost of a stack is unknown, and none if all stacks miss a requirement.
+    """
     texts = [_column_texts(advice, each) for each in advice.candidates]
     time = ("CPU", "90 %") if advice.by_cpu else ("time", "90 %", "CPU")
     optional = (name for name in _OPTIONAL_COLUMNS if any(row[name] for row in texts))
@@ -78,7 +81,7 @@ def answer(advice: Advice) -> Answer:
 
 
 def _column_texts(advice: Advice, candidate: Candidate) -> dict[str, str]:
-    """Return what the columns say of a stack."""
+    """Return the texts of a stack's row by column; "" if unknown."""
     size, seconds = candidate.memory_bytes, candidate.start_seconds
     return {
         "rank": _format_rank(candidate),
@@ -96,7 +99,7 @@ def _column_texts(advice: Advice, candidate: Candidate) -> dict[str, str]:
 
 
 def format_cost(time: CostEstimate) -> str:
-    """Write how much longer something takes than on bare metal: `+6.1 %`, or as a factor from twice on."""
+    """Format a cost relative to bare metal: as a difference such as `+6.1 %`, or from twice on as a factor."""
     if is_factor(time.value):
         return f"\N{MULTIPLICATION SIGN}{format_factor(time.value, count_factor_digits(time.low, time.high))}"
     text = f"{(time.value - 1) * 100:+.{1 if _needs_decimal(time) else 0}f} %"
@@ -104,41 +107,38 @@ def format_cost(time: CostEstimate) -> str:
 
 
 def format_interval(time: CostEstimate) -> str:
-    """Write the interval in the terms of its estimate; empty where there is none."""
+    """Format an interval in the same form as its estimate, as differences or factors; "" without an interval."""
     if time.low is None or time.high is None:
         return ""
     if is_factor(time.value):
         digits = count_factor_digits(time.low, time.high)
         return f"[{format_factor(time.low, digits)}, {format_factor(time.high, digits)}]"
-    ends = (f"{(end - 1) * 100:+.{1 if _needs_decimal(time) else 0}f}" for end in (time.low, time.high))
-    return f"[{', '.join(ends)}]".replace("-", "\N{MINUS SIGN}")
+    bounds = (f"{(bound - 1) * 100:+.{1 if _needs_decimal(time) else 0}f}" for bound in (time.low, time.high))
+    return f"[{', '.join(bounds)}]".replace("-", "\N{MINUS SIGN}")
 
 
 def _format_rank(candidate: Candidate) -> str:
-    """Write a rank, or the ranks that are possible; a glyph where there is none."""
+    """Format a rank, or the range of possible ranks; a glyph if the candidate is not ranked."""
     if candidate.decision == "ranked":
-        ends = (candidate.best_rank, candidate.worst_rank)
-        return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}\N{EN DASH}{ends[1]}"
+        best, worst = candidate.best_rank, candidate.worst_rank
+        return str(best) if best == worst else f"{best}\N{EN DASH}{worst}"
     return GLYPHS["skipped"] if candidate.decision == "excluded" else GLYPHS["too few blocks"]
 
 
 def _format_reasons(candidate: Candidate) -> str:
-    """Write what most of the cost is for; of what is not ranked, why."""
+    """Format the largest cost items, or why the candidate is not ranked."""
     if candidate.unmet or candidate.problems:
         kind = "does not meet: " if candidate.unmet else "cannot tell: "
         return kind + "; ".join(candidate.unmet or candidate.problems)
-    named = [line for line in candidate.cost_items if abs(line.share.value) >= _MIN_SHARE][:_MAX_NAMED]
-    return ", ".join(f"{format_share(line.share.value)} {line.title}" for line in named)
+    named = [item for item in candidate.cost_items if abs(item.share.value) >= _MIN_SHARE][:_MAX_NAMED]
+    return ", ".join(f"{format_share(item.share.value)} {item.title}" for item in named)
 
 
 def _format_money(advice: Advice, candidate: Candidate) -> str:
-    """Write what the work of one machine on bare metal costs an hour, or the machines for the load; may be empty."""
+    """Format the machines for the load, or the price of a machine-hour's work; "" if neither is known."""
     if (machines := candidate.machines) is None:
-        return (
-            ""
-            if candidate.hourly_price is None or advice.options.load_per_second is not None
-            else f"{candidate.hourly_price:.4g}/h"
-        )
+        has_price = candidate.hourly_price is not None and advice.options.load_per_second is None
+        return f"{candidate.hourly_price:.4g}/h" if has_price else ""
     texts = [f"{machines.count:,} {machines.kind.name or 'machine' + 's' * (machines.count != 1)}"]
     if machines.hourly is not None:
         texts.append(f"{machines.hourly:.4g}/h")
@@ -146,52 +146,52 @@ def _format_money(advice: Advice, candidate: Candidate) -> str:
 
 
 def _format_response(candidate: Candidate) -> str:
-    """Write how long a request takes under the load, and how busy the machines are; empty without a load."""
+    """Format the response time under the load, and the CPU usage of the machines; "" without a load."""
     if (machines := candidate.machines) is None:
         return ""
     return f"{format_duration(machines.response_seconds)} at {format_percent(machines.busy)}"
 
 
 def _legend(advice: Advice) -> str:
-    """Describe what the numbers of the table are."""
-    basket = advice.application.operations
+    """Return the explanation of the table's numbers."""
+    operations = advice.application.operations
     unit, baseline = advice.application.unit, advice.baseline
-    own = f"{format_quantity(basket.elapsed_seconds, 's')}, {format_quantity(basket.cpu_seconds, 's')} of CPU"
-    if basket.by_cpu:
-        what, own = f"CPU time of a {unit}", format_quantity(basket.cpu_seconds, "s")
-    elif basket.is_saturated:
-        what = f"time of a {unit} with its CPUs always in use, the inverse of throughput"
+    native = (
+        f"{format_quantity(operations.elapsed_seconds, 's')}, {format_quantity(operations.cpu_seconds, 's')} of CPU"
+    )
+    if operations.by_cpu:
+        quantity, native = f"CPU time of a {unit}", format_quantity(operations.cpu_seconds, "s")
+    elif operations.is_saturated:
+        quantity = f"time of a {unit} with its CPUs always in use, the inverse of throughput"
     else:
-        what = f"time of a {unit} where one is done after the other; while CPUs are idle, throughput may stay the same"
-    return f"{what}: beyond {baseline} ({own}), with its interval of {format_percent(RESAMPLED_CONFIDENCE)}"
+        quantity = (
+            f"time of a {unit} where one is done after the other; while CPUs are idle, throughput may stay the same"
+        )
+    return f"{quantity}: beyond {baseline} ({native}), with its interval of {format_percent(RESAMPLED_CONFIDENCE)}"
 
 
 def describe_waiting_load(advice: Advice) -> str:
-    """Describe what can change for an application that waits for requests; empty for others."""
+    """Describe the CPU usage of an application that waited for requests; "" for other applications."""
     if not advice.by_cpu:
         return ""
     used, cpus = advice.application.operations.mean_cpus, advice.application.machine.cpus
     busy = f"{100 * used:.0f} %" if used >= _MIN_BUSY else "less than 1 %"
-    how = (
+    usage = (
         f"is busy {busy} of the time" if used < SATURATED_SHARE else f"uses {used:.1f} of {cpus} CPUs, no thread always"
     )
-    return f"At this load the server {how}: what changes is CPU time."
+    return f"At this load the server {usage}: what changes is CPU time."
 
 
 def _remarks(advice: Advice) -> tuple[str, ...]:
-    """Return all that is to be known beside the table."""
+    """Return the notes below the table: cautions, missing figures, and the meaning of columns."""
     lines = []
     if orientation := orientation_notice(advice):
         lines.append(orientation)
     elif advice.machine_differences:
-        doubt = (
-            ""
-            if advice.options.across_machines
-            else "; measure prices here with `tare prices`, or say --across-machines"
-        )
+        hint = "; measure prices here with `tare prices`, or say --across-machines"
         lines.append(
             "the unit costs are of another machine or kernel than the profile: "
-            f"{'; '.join(advice.machine_differences)}{doubt}"
+            f"{'; '.join(advice.machine_differences)}{'' if advice.options.across_machines else hint}"
         )
     lines += [f"! of the profile: {each}" for each in advice.application.cautions]
     corrected = [each for each in advice.candidates if each.calibration]
@@ -214,7 +214,7 @@ def _remarks(advice: Advice) -> tuple[str, ...]:
     if advice.options.load_per_second is not None:
         lines.append(
             "money and response: of the fewest machines that keep up, at this share of their CPU time; the mean time of"
-            " a request that comes at random, without what it waits for beside CPUs"
+            " a request that comes at random, without waits for anything but CPUs"
         )
     elif advice.options.node_hourly_price is not None:
         hours = "hours of CPU time" if advice.by_cpu else "hours"
@@ -223,7 +223,7 @@ def _remarks(advice: Advice) -> tuple[str, ...]:
 
 
 def orientation_notice(advice: Advice) -> str:
-    """Return of which machine prices are that tare has brought, and how to measure one's own; empty for others."""
+    """Return a warning that the built-in prices are of another machine; "" for a user's price list."""
     if advice.prices.folder != ORIENTATION:
         return ""
     record = advice.prices.record
@@ -231,23 +231,25 @@ def orientation_notice(advice: Advice) -> str:
     return (
         f"FOR ORIENTATION ONLY: these prices are not of your machine, but of one with {machine.cpus} CPUs,"
         f" {machine.cpu_model}, Linux {machine.kernel}, on {record.started[:10]}."
-        " Prices of yours take 15 minutes: tare prices --out prices"
+        " Measuring yours takes 15 minutes: tare prices --out prices"
     )
 
 
 def _cautions(advice: Advice) -> list[str]:
-    """Describe which cautions touch the prices, and those of which stacks."""
-    stacks: dict[str, list[str]] = {}
+    """Return a line with the caution kinds of the prices and their stacks; no line without cautions."""
+    stacks_by_kind: dict[str, list[str]] = {}
     for candidate in advice.candidates:
         for kind in candidate.cautions:
-            stacks.setdefault(kind, []).append(candidate.stack)
-    many = len(advice.candidates)
-    named = [f"{kind} ({'all' if len(own) == many else join_some(own)})" for kind, own in stacks.items()]
+            stacks_by_kind.setdefault(kind, []).append(candidate.stack)
+    count = len(advice.candidates)
+    named = [
+        f"{kind} ({'all' if len(stacks) == count else join_some(stacks)})" for kind, stacks in stacks_by_kind.items()
+    ]
     return [f"! cautions touch the prices: {join_names(tuple(named))}"] if named else []
 
 
 def sentence(advice: Advice) -> str:
-    """Describe in one sentence which stack to take."""
+    """Return the recommendation as one sentence."""
     ranked, open_ones = advice.with_decision("ranked"), advice.with_decision("cannot tell")
     if not ranked:
         if not open_ones:
@@ -256,29 +258,33 @@ def sentence(advice: Advice) -> str:
     first = ranked[0]
     tied = [each.stack for each in ranked[1:] if each.best_rank == 1]
     least = "costs the least CPU time" if advice.by_cpu else "costs the least"
-    found = (
+    text = (
         f"{first.stack} {'probably ' if tied else ''}{least}: {format_cost(first.cost)} {format_interval(first.cost)}"
     )
-    found = f"{found.rstrip()} relative to {advice.baseline}"
+    text = f"{text.rstrip()} relative to {advice.baseline}"
     if orientation_notice(advice):
-        found = f"On another machine, {found}"
+        text = f"On another machine, {text}"
     if tied:
-        found += f"; no certain difference to {join_some(tied)}"
+        text += f"; no certain difference to {join_some(tied)}"
     if open_ones:
-        found += f"; cannot tell of {join_some([each.stack for each in open_ones])}"
-    return f"{found}."
+        text += f"; cannot tell of {join_some([each.stack for each in open_ones])}"
+    return f"{text}."
 
 
 def _next_step(advice: Advice) -> tuple[str, ...]:
-    """Return what to do next, with the suite that it needs below it."""
+    """Return the lines of the next step: its command, then the suite of the command if it has one."""
     if (step := next_step(advice)) is None:
         return ()
-    what = f"{'Check' if advice.is_settled else 'Settle'} it: {step.instruction}"
-    return (what, *(f"    {line}".rstrip() for line in step.suite.splitlines()))
+    instruction = f"{'Check' if advice.is_settled else 'Settle'} it: {step.instruction}"
+    return (instruction, *(f"    {line}".rstrip() for line in step.suite.splitlines()))
 
 
 def _document(advice: Advice) -> dict[str, Any]:
-    """Return what JSON has. Times are those of bare metal, shares are of the cost on bare metal, time or CPU time."""
+    """Return the fields of the JSON output.
+
+    Times of the application are those on bare metal. Shares are relative to the cost on bare metal, which is time or
+    CPU time (`ranked_by`).
+    """
     application, record = advice.application, advice.prices.record
     step = next_step(advice)
     return {
@@ -316,7 +322,7 @@ def _document(advice: Advice) -> dict[str, Any]:
 
 
 def _candidate_fields(candidate: Candidate, by_cpu: bool) -> dict[str, Any]:
-    """Return a candidate as what JSON can hold."""
+    """Return the JSON fields of a candidate."""
     correction = candidate.calibration
     return {
         "stack": candidate.stack,
@@ -359,13 +365,13 @@ def _needs_decimal(time: CostEstimate) -> bool:
 
 
 def format_share(share: float) -> str:
-    """Write a share of the time on bare metal that is paid or saved."""
+    """Format an extra cost relative to bare metal, such as `+3.2 %`."""
     decimals = 1 if abs(share) < 0.0995 else 0
     return f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
 
 
 def format_share_interval(share: CostEstimate) -> str:
-    """Write the interval of a share; empty where there is none."""
+    """Format the interval of a share; "" without an interval."""
     if share.low is None or share.high is None:
         return ""
     return f"[{', '.join(format_share(end).removesuffix(' %') for end in (share.low, share.high))}]"

@@ -1,26 +1,26 @@
-"""What reference applications teach: how far bills were off, and what that means for the next one.
+"""Calibration on reference applications: correction and interval of a prediction from past errors.
 
-A reference application was measured in a stack, and has a bill. With x the logarithm of the predicted time over that
-of bare metal, y that of the measured time, and e(x) and e(y) their standard errors, a quarter of the widths of their
-intervals, its *score* is
+A reference application was predicted and measured in a stack. Let x be the logarithm of the predicted time relative to
+bare metal, y that of the measured time, and e(x) and e(y) their standard errors, a quarter of the widths of their
+intervals. The *score* of the reference is
 
     z = (y - x) / s        s² = 0.03² + (0.3 x)² + e(x)² + e(y)²
 
-so that an error counts by what can be expected: nobody is asked to be better than 3 %, or than a third of the cost, or
-than prices and measurement allow. For a new application, e(y) is the median of the references', so that its interval is
-that of what a run like theirs would measure. Residuals over an expected error are those of normalized conformal
-prediction (Lei, G'Sell, Rinaldo, Tibshirani and Wasserman, "Distribution-free predictive inference for regression",
-Journal of the American Statistical Association 113 (2018), 1094-1111, section 5.2). The correction c is the median of
-the scores and of half as many zeros, which are the belief that the bill is right: it is 0 unless three in four
-references were off to the same side, and a single one that is far off does not move it. The corrected logarithm is f(x)
-= x + 0.3 |x| c: what costs nothing is not corrected.
+so that errors are relative to the expected error: 3 %, a third of the cost, and the noise of prices and measurement.
+For a new application, e(y) is the median of the references', so that the interval is that of a measurement by a run
+like theirs. Residuals over an expected error are those of normalized conformal prediction (Lei, G'Sell, Rinaldo,
+Tibshirani and Wasserman, "Distribution-free predictive inference for regression", Journal of the American Statistical
+Association 113 (2018), 1094-1111, section 5.2). The correction c is the median of the scores and of half as many zeros,
+which stand for the prior belief that the prediction is right: c is 0 unless three in four references were off to the
+same side, and a single outlier does not move it. The corrected logarithm is f(x) = x + 0.3 |x| c: a predicted cost of
+zero is not corrected.
 
-Its interval is that of the jackknife+ (Barber, Candès, Ramdas and Tibshirani, "Predictive inference with the
+The interval is that of the jackknife+ (Barber, Candès, Ramdas and Tibshirani, "Predictive inference with the
 jackknife+", The Annals of Statistics 49 (2021), 486-507). With f(-i) corrected without application i, and
 r(i) = |y(i) - f(-i)(x(i))| / s(i), it reaches from the floor(a (n + 1))-th smallest of f(-i)(x) - s r(i) to the
-ceil((1 - a)(n + 1))-th smallest of f(-i)(x) + s r(i). Whatever the distribution is, it holds a new application of the
-same kind with a probability of at least 1 - 2a, and in practice of about 1 - a. With a = 10 %, this needs nine
-applications.
+ceil((1 - a)(n + 1))-th smallest of f(-i)(x) + s r(i). For any distribution of errors, it holds a new application of the
+same kind with a probability of at least 1 - 2a, and in practice of about 1 - a. With a = 10 %, it needs nine
+references.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ _ERROR_SHARE = 0.3
 
 @dataclass(frozen=True)
 class ReferencePrediction:
-    """A time over that of bare metal, of one application in one stack: predicted and measured."""
+    """Predicted and measured time of a reference application in a stack, both relative to bare metal."""
 
     predicted: CostEstimate
     measured: CostEstimate
 
     @property
     def score(self) -> float:
-        """How far the prediction was off, over what can be expected."""
+        """Error of the prediction over its expected error (z in the module's docstring)."""
         return self.residual(0.0)
 
     def residual(self, center: float) -> float:
-        """Return how far a corrected prediction was off, over what can be expected."""
+        """Return the error of the prediction, corrected by `center`, over its expected error."""
         scale = math.hypot(_expected_error(self.predicted), _standard_error(self.measured))
         return (math.log(self.measured.value / self.predicted.value) - _log_shift(self.predicted, center)) / scale
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the references say of the next application.
+    """Calibration of a stack: the correction `center`, and the errors that give an interval.
 
-    `leave_one_out` has for each of them the correction that the others teach, and its residual from that.
-    `measurement_error` is the standard error of a measured logarithm.
+    `leave_one_out` has a pair for each reference: the correction fitted without it, and its residual from that.
+    `measurement_error` is the standard error of the logarithm of a measured time.
     """
 
     center: float
@@ -75,7 +75,7 @@ class Calibration:
 
 
 def fit_calibration(references: Sequence[ReferencePrediction]) -> Calibration | None:
-    """Return the correction of a stack; None for fewer than nine references."""
+    """Return the calibration of a stack; None with fewer than nine references."""
     if len(references) < MIN_REFERENCES:
         return None
     scores = [each.score for each in references]
@@ -86,15 +86,15 @@ def fit_calibration(references: Sequence[ReferencePrediction]) -> Calibration | 
 
 
 def apply_calibration(prediction: CostEstimate, calibration: Calibration) -> CostEstimate:
-    """Correct a time over that of bare metal, and give it the interval that the references teach."""
-    scale, many = math.hypot(_expected_error(prediction), calibration.measurement_error), calibration.reference_count
+    """Return the corrected prediction with its jackknife+ interval."""
+    scale, count = math.hypot(_expected_error(prediction), calibration.measurement_error), calibration.reference_count
     center = _log_shift(prediction, calibration.center)
     lower = sorted(_log_shift(prediction, other) - scale * residual for other, residual in calibration.leave_one_out)
     upper = sorted(_log_shift(prediction, other) + scale * residual for other, residual in calibration.leave_one_out)
-    # Of two exact numbers in tenths: 0.1 (9 + 1) must not be 1.0000000000000002.
-    outside = math.floor(round((1 - RESAMPLED_CONFIDENCE) * (many + 1), 9))
-    ends = (center, min(lower[outside - 1], center), max(upper[many - outside], center))
-    return CostEstimate(*(prediction.value * math.exp(end) for end in ends))
+    # Rounded, because (1 - 0.9) · (9 + 1) is 0.9999999999999998 in binary, which floor would make 0.
+    outside = math.floor(round((1 - RESAMPLED_CONFIDENCE) * (count + 1), 9))
+    logs = (center, min(lower[outside - 1], center), max(upper[count - outside], center))
+    return CostEstimate(*(prediction.value * math.exp(log) for log in logs))
 
 
 def _shrunken_median(scores: Sequence[float]) -> float:
@@ -102,15 +102,15 @@ def _shrunken_median(scores: Sequence[float]) -> float:
 
 
 def _log_shift(prediction: CostEstimate, center: float) -> float:
-    """Return what a correction adds to the logarithm of a prediction."""
+    """Return the change of a prediction's logarithm by the correction `center`."""
     return _ERROR_SHARE * abs(math.log(prediction.value)) * center
 
 
 def _expected_error(prediction: CostEstimate) -> float:
-    """Return the error that can be expected of the logarithm of a prediction."""
+    """Return the expected error of a prediction's logarithm."""
     return math.hypot(_ERROR_FLOOR, _ERROR_SHARE * math.log(prediction.value), _standard_error(prediction))
 
 
 def _standard_error(estimate: CostEstimate) -> float:
-    """Return about the standard error of the logarithm; 0 without an interval."""
+    """Return the standard error of the logarithm, about a quarter of the interval; 0 without an interval."""
     return math.log(estimate.high / estimate.low) / 4 if estimate.low and estimate.high else 0.0

@@ -1,14 +1,14 @@
-"""Number and hourly cost of machines that a load needs, with response times (M/M/c), and the file of machine kinds.
+"""Number and hourly cost of machines that a load needs, with response times (M/M/c), and the file of machine types.
 
-Requests come at random, each takes its time on one of c CPUs, and who finds all of them busy waits (Kleinrock,
-"Queueing Systems", volume 1, Wiley 1975, section 3.5). With offered load a = rate · service time, and b the part of
-requests that would be lost if none could wait (Erlang B, by its recursion in c), the part of requests that wait is
+Requests arrive at random, each uses one of c CPUs, and a request that finds all CPUs busy waits (Kleinrock, "Queueing
+Systems", volume 1, Wiley 1975, section 3.5). Let a = rate · service time be the offered load, and b the share of
+requests that would be lost if none could wait (Erlang B, by its recursion in c). The share of requests that wait is
 
     C = b / (1 - (a / c) (1 - b))
 
-and they wait for service time / (c - a) on the average.
+and their mean waiting time is service time / (c - a).
 
-A file of machine kinds has a table for each:
+A file of machine types has a table for each type:
 
     [machines.small]
     price = "0.05/h"
@@ -38,7 +38,7 @@ _HINT = 'a kind is a table such as [machines.small] with price = "0.05/h", cpus 
 
 
 def response_seconds(requests_per_second: float, service_seconds: float, cpus: int) -> float | None:
-    """Return the mean time from a request to its answer; None where the CPUs cannot keep up with the rate."""
+    """Return the mean time from a request to its response; None if the CPUs cannot keep up with the rate."""
     offered = requests_per_second * service_seconds
     if offered >= cpus:
         return None
@@ -51,7 +51,7 @@ def response_seconds(requests_per_second: float, service_seconds: float, cpus: i
 
 @dataclass(frozen=True)
 class MachineType:
-    """A kind of machine whose CPUs are like those of the prices; `hourly` is its price. None is unknown."""
+    """Machine type with CPUs like those of the price list; `hourly` is its price. None stands for unknown."""
 
     cpus: int
     hourly: float | None = None
@@ -61,10 +61,10 @@ class MachineType:
 
 @dataclass(frozen=True)
 class MachinePlan:
-    """Machines of one kind that serve a load: each an equal part of it, with one instance on each.
+    """Machines of a type for a load, which is spread evenly over one instance on each machine.
 
-    `busy` is the share of their CPU time that is in use. `response_seconds` is the mean time from a request to its
-    answer, without what it waits for beside CPUs.
+    `busy` is the share of CPU time in use. `response_seconds` is the mean time from a request to its response,
+    without waits for anything but CPUs.
     """
 
     kind: MachineType
@@ -74,12 +74,12 @@ class MachinePlan:
 
     @property
     def hourly(self) -> float | None:
-        """What they cost an hour."""
+        """The hourly price of all machines; None if unknown."""
         return None if self.kind.hourly is None else self.count * self.kind.hourly
 
 
 def plan_machines(machine_type: MachineType, requests_per_second: float, cpu_seconds: float) -> MachinePlan:
-    """Return the fewest machines of a kind that keep up with so many requests a second."""
+    """Return the fewest machines of a type that keep up with the rate; a request uses `cpu_seconds`."""
     count = math.floor(requests_per_second * cpu_seconds / machine_type.cpus) + 1
     busy = requests_per_second * cpu_seconds / (count * machine_type.cpus)
     seconds = response_seconds(requests_per_second / count, cpu_seconds, machine_type.cpus)
@@ -89,16 +89,17 @@ def plan_machines(machine_type: MachineType, requests_per_second: float, cpu_sec
 def find_cheapest_plan(
     machine_types: Iterable[MachineType], requests_per_second: float, cpu_seconds: float, memory_bytes: int | None
 ) -> MachinePlan | None:
-    """Return the machines that cost the least, or without prices the fewest; None where no kind has the memory."""
-    found = [
-        plan_machines(kind, requests_per_second, cpu_seconds)
-        for kind in machine_types
-        if kind.memory_bytes is None or memory_bytes is None or memory_bytes <= kind.memory_bytes
+    """Return the cheapest plan, without prices that with the fewest machines; None if no type has the memory."""
+    plans = [
+        plan_machines(machine_type, requests_per_second, cpu_seconds)
+        for machine_type in machine_types
+        if machine_type.memory_bytes is None or memory_bytes is None or memory_bytes <= machine_type.memory_bytes
     ]
-    return min(found, key=lambda each: (each.hourly or 0.0, each.count, each.response_seconds), default=None)
+    return min(plans, key=lambda plan: (plan.hourly or 0.0, plan.count, plan.response_seconds), default=None)
 
 
 def _parse_hourly_price(text: object) -> float:
+    # Rounded, because the way to a second and back loses the last digit: 0.12/h would become 0.12000000000000001.
     return round(parse_rate(text if isinstance(text, str) else "", SECONDS_PER_UNIT) * SECONDS_PER_UNIT["h"], 9)
 
 
@@ -113,7 +114,7 @@ _TABLES = TypeAdapter(dict[Annotated[str, Field(min_length=1, max_length=40)], _
 
 
 def read_machine_types(path: Path) -> tuple[MachineType, ...]:
-    """Read a file of machine kinds, which may be untrusted; raises UsageError or SuiteError."""
+    """Read a file of machine types, which may be untrusted; raises UsageError or SuiteError."""
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except FileTooLarge:

@@ -1,4 +1,4 @@
-"""`tare advise` and `tare prices`."""
+"""Commands `tare advise` and `tare prices`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tare.model.units import format_setting, parse_duration, parse_rate, parse_s
 from tare.runner.job import new_job, require_root
 from tare.suites.adhoc import parse_options
 
-PROFILE_FILE = "profile.json"  # of a reference application, in its run folder
+PROFILE_FILE = "profile.json"  # profile of a reference application, in its run folder
 _TYPES_FILE_SUFFIX = ".toml"
-# What `--needs isolation=…` may ask for.
+# Values of `--needs isolation=…`. The lowest level is left out: every stack meets it.
 _ISOLATION_LEVELS: dict[str, IsolationLevel] = {level.replace(" ", "-"): level for level in LEVELS[1:]}
 _SUITE_TEMPLATE = """\
 [suite]
@@ -47,7 +47,7 @@ use = "prices"
 [[workloads]]
 use = "network-prices"
 """
-_DEFAULT_BUDGET = "15m"  # for ten stacks
+_DEFAULT_BUDGET = "15m"  # enough for ten stacks
 _On = Annotated[
     str | None,
     typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
@@ -100,15 +100,15 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     """Rank the stacks for an application: what it would cost in each, and why."""
     size = _parse_quantity("--memory", memory, parse_size)
     start = _parse_quantity("--starts-within", starts_within, parse_duration)
-    wanted = Requirements(_parse_isolation(needs or []), size, start)
-    hourly, load_rate, kinds = _parse_prices_and_load(node_price, load_)
-    asked = AdviceOptions(wanted, hourly, load_rate, kinds, across_machines or prices is None)
-    application, references = (
-        combine_profiles(*map(read_profile, app)),
-        [_read_reference_run(folder) for folder in reference or ()],
-    )
-    found = find_advice(application, read_run(prices) if prices else load_orientation_prices(), asked, references)
-    print_and_exit(answer(found), page, partial(_render, found), as_json=as_json)
+    requirements = Requirements(_parse_isolation(needs or []), size, start)
+    hourly, load_rate, machine_types = _parse_prices_and_load(node_price, load_)
+    # Orientation prices are always of another machine, and the answer says so in its first line.
+    options = AdviceOptions(requirements, hourly, load_rate, machine_types, across_machines or prices is None)
+    application = combine_profiles(*map(read_profile, app))
+    references = [_read_reference_run(folder) for folder in reference or ()]
+    run = read_run(prices) if prices else load_orientation_prices()
+    advice = find_advice(application, run, options, references)
+    print_and_exit(answer(advice), page, partial(_render, advice), as_json=as_json)
 
 
 def _render(advice: Advice) -> bytes:
@@ -118,45 +118,46 @@ def _render(advice: Advice) -> bytes:
 
 
 def _parse_prices_and_load(node_price: str, load: str) -> tuple[float | None, float | None, tuple[MachineType, ...]]:
-    """Return the price of a machine an hour, the load a second, and the kinds of machines of a file in place of it."""
+    """Return the hourly price of a machine, the load per second, and the machine types of a file.
+
+    Price and load are None if they were not given. The price is also None where `node_price` names a file.
+    """
     rate = _parse_rate_option("--load", load, "5000/s")
     if not node_price.endswith(_TYPES_FILE_SUFFIX):
         example = f"0.12/h, or give a file with kinds of machines that ends in {_TYPES_FILE_SUFFIX}"
         price = _parse_rate_option("--node-price", node_price, example)
         return price * SECONDS_PER_UNIT["h"] if price else None, rate, ()
-    kinds = read_machine_types(Path(node_price))
+    machine_types = read_machine_types(Path(node_price))
     if rate is None:
         raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
-    return None, rate, kinds
+    return None, rate, machine_types
 
 
 def _read_reference_run(folder: Path) -> ReferenceRun:
-    """Read a reference application: its run, and the profile that is in its folder."""
-    profile, found = combine_profiles(read_profile(folder / PROFILE_FILE)), read_run(folder)
-    times = measured_times(found)
+    """Read a reference application: its run, and the profile in its folder; raises UsageError."""
+    profile, run = combine_profiles(read_profile(folder / PROFILE_FILE)), read_run(folder)
+    times = measured_times(run)
     if not times:
         raise UsageError(f"{folder}: no stack has a value in all workloads", "give a run whose stacks were compared")
-    return ReferenceRun(str(folder), profile.operations, times, found.record.instance_machine)
+    return ReferenceRun(str(folder), profile.operations, times, run.record.instance_machine)
 
 
 def _parse_isolation(needs: list[str]) -> IsolationLevel | None:
-    """Return the level of isolation that the last of the needs names; None without one."""
-    found = None
+    """Return the isolation level of the last of `needs`, None if there are none; raises UsageError."""
+    isolation = None
     for need in needs:
         name, _, level = need.partition("=")
-        found = _ISOLATION_LEVELS.get(level.strip().lower()) if name.strip() == "isolation" else None
-        if found is None:
-            known, meant = (
-                ", ".join(f"isolation={each}" for each in _ISOLATION_LEVELS),
-                find_nearest(level or name, _ISOLATION_LEVELS),
-            )
+        isolation = _ISOLATION_LEVELS.get(level.strip().lower()) if name.strip() == "isolation" else None
+        if isolation is None:
+            known = ", ".join(f"isolation={level}" for level in _ISOLATION_LEVELS)
+            meant = find_nearest(level or name, _ISOLATION_LEVELS)
             guess = f'did you mean "{meant}"? ' if meant else ""
             raise UsageError(f"--needs {need}: unknown need", f"{guess}name the least that is enough: {known}")
-    return found
+    return isolation
 
 
 def _parse_quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
-    """Read a size or a time of the command line; None where it was not given."""
+    """Parse a size or a time of the command line; return None for "". Raises UsageError."""
     try:
         return parse(text) if text else None
     except ValueError as error:
@@ -164,7 +165,7 @@ def _parse_quantity(option: str, text: str, parse: Callable[[object], float]) ->
 
 
 def _parse_rate_option(option: str, text: str, example: str) -> float | None:
-    """Read a quantity per time, such as 0.12/h, as one per second; None where it was not given."""
+    """Parse a quantity per time, such as 0.12/h; return it per second, None for "". Raises UsageError."""
     try:
         return parse_rate(text, SECONDS_PER_UNIT) if text else None
     except ValueError as error:
@@ -172,7 +173,11 @@ def _parse_rate_option(option: str, text: str, example: str) -> float | None:
 
 
 def price_suite(stacks: Sequence[str], budget: str) -> str:
-    """Return the suite's text. It goes on while there is time, as each price counts and not only a difference."""
+    """Return the suite that measures unit costs, as TOML.
+
+    The suite is without early stop (`until = "blocks"`): a decided comparison would end it, but `tare advise` needs
+    each unit cost as precise as the budget allows.
+    """
     return _SUITE_TEMPLATE.format(stacks=format_setting(tuple(stacks)), budget=format_setting(budget))
 
 

@@ -1,4 +1,4 @@
-"""Next step after advice: a command that measures the baseline and the advised stacks, with a suite if it needs one.
+"""Next step after advice: a command that measures the baseline and the advised stacks, with a suite if needed.
 
 `tare try` is enough for a command that ends, on stacks without settings. Stacks with settings need a suite, and so does
 a server, which does not end and needs a load.
@@ -26,7 +26,7 @@ _SERVER_TEMPLATE = """\
 use = "service"
 command = "my-server --listen {listen} --port {port}"  # your server, in the foreground
 packages = ["my-server"]                               # the Debian packages that it needs
-requests = [{ path = "/" }]                            # in place of HTTP, `load` is a command of yours
+requests = [{ path = "/" }]                            # in place of HTTP, `load` can be a custom command
 """
 
 
@@ -73,9 +73,9 @@ def _server_workload(advice: Advice) -> str:
 
     The rate is used if it was measured and is not the maximum: then the advice counts CPU time (`by_cpu`).
     """
-    application, basket = advice.application, advice.application.operations
-    rate = round(1 / basket.elapsed_seconds)
-    if application.unit == "request" and basket.by_cpu and _MIN_RATE <= rate <= _MAX_RATE:
+    application, operations = advice.application, advice.application.operations
+    rate = round(1 / operations.elapsed_seconds)
+    if application.unit == "request" and operations.by_cpu and _MIN_RATE <= rate <= _MAX_RATE:
         return f'{_SERVER_TEMPLATE}rates = [{rate}]\nduration = "{max(1, math.ceil(_REQUESTS_PER_POINT / rate))}s"\n'
     return f"{_SERVER_TEMPLATE}clients = [50]\n"
 

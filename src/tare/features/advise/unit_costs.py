@@ -21,22 +21,22 @@ from tare.statistics.headlines import log_ratios, turn_logs
 from tare.statistics.outcomes import select_latest
 from tare.statistics.ratios import BaselineRows
 
-FOLDER = Path(__file__).with_name("orientation")  # the price list that comes with tare, of another machine
+FOLDER = Path(__file__).with_name("orientation")  # tare's built-in price list, of another machine than the user's
 WORKLOADS = ("prices", "network-prices")
 _KIND_NAMES = {work.name for work in OPERATION_KINDS}
 _INCLUDES = {work.name: dict(work.includes) for work in OPERATION_KINDS}
 _INNER_FIRST = tuple(TopologicalSorter(_INCLUDES).static_order())
 _MEASURE_COMMAND = "tare prices"
-SEED = 1  # of all draws: the same answer each time
+SEED = 1  # fixed, so that the same input gives the same answer
 
 
 @dataclass(frozen=True)
 class UnitCostSheet:
-    """The prices of one workload, block by block.
+    """Prices of one workload by block.
 
-    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block), `has_ratio` where there are
-    any. `levels` are logarithms of the baseline's price, in seconds a unit (axes: kind, block), `has_level` where there
-    are any.
+    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block); `has_ratio` marks those
+    that were measured. `levels` are logarithms of the baseline's price in seconds per operation (axes: kind, block);
+    `has_level` marks those that were measured.
     """
 
     kinds: tuple[str, ...]
@@ -48,7 +48,7 @@ class UnitCostSheet:
 
 @dataclass(frozen=True)
 class PriceList:
-    """The prices of stacks, of which the baseline and its A/A control are none."""
+    """Price list: unit costs of `stacks`, which are all stacks but the baseline and its A/A control."""
 
     baseline: str
     stacks: tuple[str, ...]
@@ -56,31 +56,32 @@ class PriceList:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of work that any price is of, in the order of the sheets."""
+        """The operation kinds of all sheets, in their order."""
         return tuple(kind for sheet in self.sheets for kind in sheet.kinds)
 
     @property
     def known_kinds(self) -> tuple[str, ...]:
-        """The kinds of work that the baseline has a price of."""
+        """The operation kinds that the baseline has a price of."""
         pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.has_level, strict=True))
         return tuple(kind for kind, blocks in pairs if blocks.any())
 
     @cached_property
     def resampled_costs(self) -> ResampledUnitCosts:
-        """The prices with whole blocks drawn anew: what disturbed a block disturbs all stacks and kinds together."""
-        drawn = [_resample(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
+        """Block bootstrap of the prices: whole blocks, as a disturbance of a block affects all its stacks and kinds."""
+        draws = [_resample(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
         return ResampledUnitCosts(
-            np.concatenate([native for native, _ in drawn], axis=-1),
-            np.concatenate([own for _, own in drawn], axis=-1),
+            np.concatenate([native for native, _ in draws], axis=-1),
+            np.concatenate([prices for _, prices in draws], axis=-1),
             np.concatenate([sheet.has_ratio.sum(axis=-1) for sheet in self.sheets], axis=-1),
         )
 
 
 @dataclass(frozen=True)
 class ResampledUnitCosts:
-    """Prices in seconds a unit, on bare metal (axes: draw, kind) and in the stacks (draw, stack, kind); NaN for none.
+    """Bootstrap draws of prices in seconds per operation; NaN if there is no price. The first draw is the estimate.
 
-    The first draw is the estimate. `blocks` has the number of blocks behind a price (axes: stack, kind).
+    `native` has the prices on bare metal (axes: draw, kind), `prices` those in the stacks (axes: draw, stack, kind).
+    `blocks` is the number of blocks that a price was measured in (axes: stack, kind).
     """
 
     native: Draws
@@ -89,12 +90,12 @@ class ResampledUnitCosts:
 
 
 def load_orientation_prices() -> Run:
-    """Return the price list that comes with tare."""
+    """Return the run with tare's built-in price list."""
     return load_run(FOLDER)
 
 
 def read_price_list(run: Run) -> PriceList:
-    """Read the prices of a run; raises UsageError where it has none, or none of the baseline."""
+    """Return the prices of a run; raises UsageError if it has none, or none of the baseline."""
     records = [record for record in run.record.workloads if record.use in WORKLOADS]
     if not records:
         names = ", ".join(record.use for record in run.record.workloads) or "none"
@@ -109,31 +110,32 @@ def read_price_list(run: Run) -> PriceList:
             f"{run.folder}: the price list has no baseline {baseline}", f"measure it with `{_MEASURE_COMMAND}`"
         )
     reference = BaselineRows(stacks.index(baseline), stacks.index(control) if control in stacks else None)
-    own = [index for index, stack in enumerate(stacks) if stack not in {baseline, control}]
+    priced = [index for index, stack in enumerate(stacks) if stack not in {baseline, control}]
     sheets = []
     seen: set[str] = set()
     for record in records:
         grid = build_grid(record, stacks, [trial for trial in trials if trial.workload == record.name])
         first: dict[str, int] = {}
         for at, key in enumerate(grid.keys):
-            if key.metric in _KIND_NAMES - seen:
+            if key.metric in _KIND_NAMES - seen:  # a suite may measure a kind twice: the first one counts
                 first.setdefault(key.metric, at)
         seen |= first.keys()
         if first:
             keys = list(first.values())
-            found, (logs, usable) = log_ratios(grid, reference, keys), turn_logs(grid, keys)
+            ratios, (logs, usable) = log_ratios(grid, reference, keys), turn_logs(grid, keys)
             levels, known = centers(logs[reference.row], usable[reference.row]), usable[reference.row].any(axis=-1)
-            sheets.append(UnitCostSheet(tuple(first), found.logs[own], found.both[own], levels, np.asarray(known)))
-    prices = PriceList(baseline, tuple(stacks[index] for index in own), tuple(sheets))
+            ratio_logs, has_ratio = ratios.logs[priced], ratios.both[priced]
+            sheets.append(UnitCostSheet(tuple(first), ratio_logs, has_ratio, levels, np.asarray(known)))
+    prices = PriceList(baseline, tuple(stacks[index] for index in priced), tuple(sheets))
     if not prices.known_kinds:
         raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
     return prices
 
 
 def _resample(sheet: UnitCostSheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
-    """Return the prices on bare metal and in the stacks.
+    """Return bootstrap draws of the prices on bare metal and in the stacks (axes as in ResampledUnitCosts).
 
-    A second of user code is a second on bare metal. A price is without those of the kinds that its metric includes.
+    The price of user code is a second per second on bare metal. Prices exclude the kinds that their metric includes.
     """
     weights = bootstrap_weights(sheet.has_level.shape[-1], chance)
     levels, ratios = (
@@ -147,11 +149,11 @@ def _resample(sheet: UnitCostSheet, chance: np.random.Generator) -> tuple[Draws,
 
 
 def _exclude_included_kinds(prices: Draws, kinds: Sequence[str]) -> Draws:
-    """Return prices without those of the kinds that their metrics include, where these are known."""
-    alone = prices.copy()
-    for kind in _INNER_FIRST:
+    """Return prices without the prices of included kinds, if known (a program start includes page faults)."""
+    exclusive = prices.copy()
+    for kind in _INNER_FIRST:  # an included price must be exclusive itself before it is subtracted
         for included, count in _INCLUDES[kind].items():
             if kind in kinds and included in kinds:
-                at, own = kinds.index(kind), alone[..., kinds.index(included)]
-                alone[..., at] = np.maximum(alone[..., at] - count * np.nan_to_num(own), 0.0)
-    return alone
+                at, included_price = kinds.index(kind), exclusive[..., kinds.index(included)]
+                exclusive[..., at] = np.maximum(exclusive[..., at] - count * np.nan_to_num(included_price), 0.0)
+    return exclusive

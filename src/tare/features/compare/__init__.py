@@ -1,7 +1,7 @@
-"""The stacks of one run or of two (`tare compare`), and of a series of runs (`tare history`).
+"""Comparison of stacks in one run or two (`tare compare`), and in a series of runs (`tare history`).
 
-`comparability` says whether runs can be compared at all, `run_series` reduces a run to what a comparison needs, and
-`changes` and `change_points` decide. Advice, fleets and claims use these, too.
+`comparability` checks whether runs can be compared at all, `run_series` reduces a run to a digest, and `changes` and
+`change_points` decide. Advice, fleets and claims use these modules, too.
 """
 
 from tare.plugins.feature import Feature

@@ -1,17 +1,16 @@
-"""How a stack's ratio to the baseline has changed from one run to another.
+"""Change of a stack's ratio to the baseline from one run to another.
 
-Blocks of different runs are no pairs: nothing in them was close in time. So each run is first compared within itself,
-stack with baseline, block by block, which takes out what the machine was like on that day. The means of these log
-ratios of the two runs are then compared as independent samples: by the two-sample Bayes factor of Gönen, Johnson, Lu
-and Westfall ("The Bayesian two-sample t test", The American Statistician 59 (2005), 252-257), with a normal prior on
-the change that is as wide as the blocks' standard deviation.
+Blocks of different runs are no pairs, as they were not measured close in time. So each run is first compared within
+itself, stack with baseline, block by block, which cancels the state of the machine on that day. The means of the log
+ratios of the two runs are then compared as independent samples by the two-sample Bayes factor of Gönen, Johnson, Lu and
+Westfall ("The Bayesian two-sample t test", The American Statistician 59 (2005), 252-257), with a normal prior on the
+change that is as wide as the blocks' standard deviation.
 
-Theirs takes the variances of the two as equal. Two days need not be equally noisy, and with unequal numbers of blocks
-it can then err more often than not. So the standard error and the degrees of freedom are those for unequal
-variances (Welch, "The generalization of 'Student's' problem when several different population variances are involved",
-Biometrika 34 (1947), 28-35; Satterthwaite, Biometrics Bulletin 2 (1946), 110-114). No theorem says that this holds at
-every look, but simulation does, from five blocks in each run on;
-docs/decisions/comparisons.md has the figures.
+That test assumes equal variances. Two days need not be equally noisy, and with unequal numbers of blocks the test can
+then err more often than not. So the standard error and the degrees of freedom are those for unequal variances (Welch,
+"The generalization of 'Student's' problem when several different population variances are involved", Biometrika 34
+(1947), 28-35; Satterthwaite, Biometrics Bulletin 2 (1946), 110-114). No theorem covers repeated looks at this
+combination, but simulations show that the error rate holds from five blocks in each run on.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from tare.statistics.ratios import ROUNDING, Ratio, classify_side, compare, exp_
 from tare.statistics.summary import Summary
 
 T = TypeVar("T")
-_MIN_BLOCKS = min_value_count()  # blocks in each run: fewer have no interval of their own
+_MIN_BLOCKS = min_value_count()  # of each run: fewer blocks have no interval
 
 
 @dataclass(frozen=True)
 class LogRatioSample:
-    """Log ratios of one run's blocks in short. `deviation` is already widened where blocks resemble each other."""
+    """Summary of a run's log ratios; `deviation` is already widened (`widened`) if blocks are autocorrelated."""
 
     mean: float
     deviation: float
@@ -47,7 +46,7 @@ class LogRatioSample:
 
 @dataclass(frozen=True)
 class RatioChange:
-    """A stack's headline in two runs: the cell of each, and in `cell` the ratio of after to before, with its verdict.
+    """Headline of a stack in two runs: both cells, and in `cell` the ratio of after to before with its verdict.
 
     `cell.n` is the smaller of the two numbers of blocks.
     """
@@ -58,35 +57,37 @@ class RatioChange:
 
 
 def compare_headlines(before: Summary, after: Summary, margin: float) -> tuple[RatioChange, ...]:
-    """Compare the headlines that both runs have, of all stacks but the baseline; the verdicts hold together."""
-    own_names, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
+    """Compare the headlines of all stacks but the baseline that both runs have; the verdicts hold together."""
+    references, names = {before.baseline, before.control, after.control}, {rule.name for rule in after.rules}
     pairs = [
         (cell, after.headline(cell.headline, cell.stack))
         for cell in before.headlines
-        if cell.headline in names and cell.stack in after.stacks and cell.stack not in own_names
+        if cell.headline in names and cell.stack in after.stacks and cell.stack not in references
     ]
     return _decide_jointly(lambda pair, needed: compare_cells(*pair, margin, needed), pairs)
 
 
 def _decide_jointly(compare_pair: Callable[[T, float], RatioChange], pairs: Sequence[T]) -> tuple[RatioChange, ...]:
-    """Compare each with the evidence that it needs, so that the verdicts hold together (`evidence_needed_together`)."""
-    found = [compare_pair(each, SINGLE_STATEMENT_EVIDENCE) for each in pairs]
-    evidence = np.array([one.cell.evidence for one in found if not one.cell.skipped])
+    """Compare each pair with the evidence that makes all verdicts hold together (`evidence_needed_together`)."""
+    # Compare twice: how much evidence each statement needs depends on the evidence of all of them.
+    first = [compare_pair(pair, SINGLE_STATEMENT_EVIDENCE) for pair in pairs]
+    evidence = np.array([change.cell.evidence for change in first if not change.cell.skipped])
     needed = iter(evidence_needed_together(evidence, np.zeros(evidence.shape, dtype=bool)).tolist())
     return tuple(
-        one if one.cell.skipped else compare_pair(each, next(needed)) for one, each in zip(found, pairs, strict=True)
+        change if change.cell.skipped else compare_pair(pair, next(needed))
+        for change, pair in zip(first, pairs, strict=True)
     )
 
 
 def compare_cells(
     before: Cell, after: Cell, margin: float, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
 ) -> RatioChange:
-    """Compare one stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
+    """Compare a stack's ratios in two runs. Ratios between 1 / (1 + margin) and 1 + margin count as equivalent.
 
-    `required_evidence` is the evidence that a statement needs.
+    A verdict needs `required_evidence`, a logarithm. The verdict is "no value" if one of the cells has no ratios.
     """
-    lacking = {"before": before, "after": after}
-    notes = tuple(f"{when}: {_missing_reason(cell)}" for when, cell in lacking.items() if not cell.ratios)
+    cells = {"before": before, "after": after}
+    notes = tuple(f"{when}: {_missing_reason(cell)}" for when, cell in cells.items() if not cell.ratios)
     if notes:
         if len(notes) == 2 and _missing_reason(before) == _missing_reason(after):
             notes = (f"before and after: {_missing_reason(after)}",)
@@ -101,12 +102,12 @@ def compare_cells(
 
 
 def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[RatioChange, ...]:
-    """Compare the baseline's own values in two runs, headline by headline; the verdicts hold together.
+    """Compare the values of the baseline itself in two runs, headline by headline; the verdicts hold together.
 
-    Nothing here takes out what the machine was like: a change may be of the program, of the machine, or of the day.
+    Nothing cancels the state of the machine: a change may be of the program, of the machine, or of the day.
     """
     heads = {head.rule.name: head for head in after.headline_data}
-    found: list[tuple[Cell, Cell, tuple[LogRatioSample, LogRatioSample]]] = []
+    samples: list[tuple[Cell, Cell, tuple[LogRatioSample, LogRatioSample]]] = []
     for old in before.headline_data:
         new = heads.get(old.rule.name)
         compared = any(cell.headline == old.rule.name for cell in before.headlines)
@@ -115,12 +116,12 @@ def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[R
         cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
         logs = stack_logs(old, before.baseline), stack_logs(new, after.baseline)
         if logs[0].size and logs[1].size:
-            found.append((*cells, (summarize_logs(logs[0]), summarize_logs(logs[1]))))
-    return _decide_jointly(lambda each, needed: _compare_samples_of_cells(*each, margin, needed), found)
+            samples.append((*cells, (summarize_logs(logs[0]), summarize_logs(logs[1]))))
+    return _decide_jointly(lambda sample, needed: _compare_samples_of_cells(*sample, margin, needed), samples)
 
 
 def make_cell_like(template: Cell, verdict: Verdict, **fields: Any) -> Cell:
-    """Return a new cell of the same headline and stack as another, without its values."""
+    """Return a new cell with the headline and stack of `template`, but with other values (`fields`)."""
     return Cell(
         template.workload,
         template.metric,
@@ -137,7 +138,7 @@ def make_cell_like(template: Cell, verdict: Verdict, **fields: Any) -> Cell:
 def _compare_samples_of_cells(
     before: Cell, after: Cell, samples: tuple[LogRatioSample, LogRatioSample], margin: float, required_evidence: float
 ) -> RatioChange:
-    """Compare two cells that have values: the ratio of after to before, and the verdict."""
+    """Compare two cells that have values; return the ratio of after to before with its verdict."""
     ratio = compare_samples(*samples, margin, required_evidence)
     coarse, cautions = before.coarse or after.coarse, (*after.cautions, *before.cautions)
     known = ratio_fields(ratio, after.better) | {"notes": _notes(ratio, samples)}
@@ -147,12 +148,12 @@ def _compare_samples_of_cells(
 def compare_samples(
     before: LogRatioSample, after: LogRatioSample, margin: float, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
 ) -> Ratio:
-    """Compare the means of two independent samples of logarithms; return after over before.
+    """Compare the means of two independent samples of logarithms; return the ratio of after to before.
 
-    The interval holds all against which there is less evidence than `required_evidence`.
+    The interval holds all ratios with less evidence against them than `required_evidence`.
     """
-    apart, limit = after.mean - before.mean, float(np.log1p(margin))
-    mean = apart if abs(apart) >= ROUNDING else 0.0
+    difference, limit = after.mean - before.mean, float(np.log1p(margin))
+    mean = difference if abs(difference) >= ROUNDING else 0.0
     half = half_width(before, after, required_evidence)
     known, side = math.isfinite(half), classify_side(mean, half, limit)
     nearer = min(evidence(mean - limit, before, after), evidence(mean + limit, before, after))
@@ -173,9 +174,9 @@ def compare_samples(
 
 
 def evidence(distance: float, before: LogRatioSample, after: LogRatioSample) -> float:
-    """Return the logarithm of the evidence against a difference of means that is `distance` off the observed one.
+    """Return the logarithm of the evidence against a difference of means at `distance` from the observed one.
 
-    0 where one of the samples is too small to have an interval of its own.
+    0 if one of the samples is too small for an interval.
     """
     if min(before.count, after.count) < _MIN_BLOCKS:
         return 0.0
@@ -188,7 +189,10 @@ def evidence(distance: float, before: LogRatioSample, after: LogRatioSample) -> 
 def half_width(
     before: LogRatioSample, after: LogRatioSample, required_evidence: float = SINGLE_STATEMENT_EVIDENCE
 ) -> float:
-    """Return half the width of the interval around the difference of means: `evidence` solved for the distance."""
+    """Return half the width of the interval of the difference of means: `evidence` solved for its distance.
+
+    Infinite if a sample is too small.
+    """
     if min(before.count, after.count) < _MIN_BLOCKS:
         return float("inf")
     squared_error, freedom, known = _standard_error(before, after)
@@ -198,7 +202,7 @@ def half_width(
 
 
 def _standard_error(before: LogRatioSample, after: LogRatioSample) -> tuple[float, float, float]:
-    """Return the squared standard error of the difference, its degrees of freedom, and the share of it in the prior."""
+    """Return the squared standard error of the difference, its degrees of freedom, and its share in the prior."""
     parts = [(each.deviation**2 / each.count, each.count - 1) for each in (before, after)]
     squared_error = sum(part for part, _ in parts)
     squares = sum(part**2 / freedom for part, freedom in parts)
@@ -208,7 +212,7 @@ def _standard_error(before: LogRatioSample, after: LogRatioSample) -> tuple[floa
 
 
 def summarize_logs(logs: NDArray[np.float64], widening: float | None = None) -> LogRatioSample:
-    """Summarize logarithms; without a known `widening`, it is estimated from them."""
+    """Summarize logarithms; estimate the `widening` for autocorrelation from them if it is None."""
     comparison = compare(logs, np.ones(logs.shape, dtype=bool))
     factor = float(comparison.widening) if widening is None else widening
     return LogRatioSample(
@@ -217,7 +221,7 @@ def summarize_logs(logs: NDArray[np.float64], widening: float | None = None) -> 
 
 
 def stack_logs(head: Headline, stack: str) -> NDArray[np.float64]:
-    """Return the logarithms of a stack's values, one for each block that has them."""
+    """Return the logarithms of a stack's values, one per block with a value."""
     row = head.grid.stacks.index(stack)
     return np.asarray(head.logs[row][head.usable[row]])
 
@@ -233,9 +237,9 @@ def _notes(ratio: Ratio, samples: tuple[LogRatioSample, LogRatioSample]) -> tupl
         notes.append(f"{counts} blocks have no interval: {_MIN_BLOCKS} are needed in each run")
     elif ratio.low is None:
         errors = [sample.deviation**2 / sample.count for sample in samples]
-        wild = "before" if errors[0] >= errors[1] else "after"
+        noisier = "before" if errors[0] >= errors[1] else "after"
         few = f"{counts} blocks are too few for an interval"
-        notes.append(f"{few}: those of the run {wild} differ far more from each other, and need to be more")
+        notes.append(f"{few}: those of the run {noisier} differ far more from each other, and need to be more")
     if ratio.zero_width:
         notes.append("all ratios of a run are equal" + (", so the interval has no width" if ratio.low else ""))
     for when, sample in zip(("before", "after"), samples, strict=True):

@@ -1,4 +1,4 @@
-"""`tare compare` and `tare history`."""
+"""Commands `tare compare` and `tare history`."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
-    question = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
+    options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     before = read_run(run)
-    found = compare_stacks(before, question) if after is None else compare_runs(before, read_run(after), question)
-    render = partial(_render, found)
-    print_and_exit(compare_text.answer(found), page, render, as_json=as_json, as_markdown=as_markdown)
+    result = compare_stacks(before, options) if after is None else compare_runs(before, read_run(after), options)
+    render = partial(_render, result)
+    print_and_exit(compare_text.answer(result), page, render, as_json=as_json, as_markdown=as_markdown)
 
 
 def parse_compare_options(
@@ -71,7 +71,7 @@ def parse_compare_options(
     *,
     across_machines: bool,
 ) -> CompareOptions:
-    """Return the question that the options of a comparison ask; raises UsageError."""
+    """Parse the command-line options of a comparison; raises UsageError."""
     stacks = tuple(dict.fromkeys(stack or ()))
     kinds = parse_verdicts(fail_on, GATE_CONDITIONS, "verdict", "worse")
     return CompareOptions(baseline, stacks, parse_margin_option(margin), kinds, across_machines)
@@ -118,13 +118,13 @@ def history(  # noqa: PLR0913 - each is an option of the command line
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
     day = "" if since is None else since.date().isoformat()
     stacks = tuple(dict.fromkeys(stack or ()))
-    question = CompareOptions(baseline, stacks, parse_margin_option(margin), directions, across_machines, day)
+    options = CompareOptions(baseline, stacks, parse_margin_option(margin), directions, across_machines, day)
     with reading_progress(runs) as progress:
-        found = follow(runs, question, progress)
-    print_and_exit(answer(found), page, partial(_render_history, found), as_json=as_json)
+        result = follow(runs, options, progress)
+    print_and_exit(answer(result), page, partial(_render_history, result), as_json=as_json)
 
 
-def _render_history(found_history: History) -> bytes:
+def _render_history(result: History) -> bytes:
     from tare.features.compare.history_page import render  # noqa: PLC0415 - drawing charts takes a second to load
 
-    return render(found_history)
+    return render(result)

@@ -1,4 +1,4 @@
-"""Whether two runs can be compared at all, and what is different about them."""
+"""Comparability of two runs: checks that they can be compared at all, and the differences between them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tare.model.machine import Facts
 from tare.model.trial import Limits, Trial
 from tare.model.units import format_count, format_size, to_singular
 
-# What makes a machine another one. Its kernel and operating system are software, which may be what one compares.
+# Facts that identify a machine. Kernel and operating system are left out: users compare them on the same machine.
 _MACHINE_FACTS = {
     "architecture": "architecture",
     "cpu_model": "CPU",
@@ -18,48 +18,48 @@ _MACHINE_FACTS = {
     "virtualization": "virtualization below",
     "clock_source": "clock source",
 }
-# How much memory Linux reports depends on what its kernel keeps.
+# Linux reports the memory without that reserved by the kernel, which depends on its version and options.
 _MEMORY_TOLERANCE = 0.05
 _MAX_PACKAGES_SHOWN = 5
 
 
 def require_one_machine(before: Run, after: Run) -> None:
-    """Raise UsageError where the two runs are of unlike machines."""
-    if apart := run_machine_differences(before, after):
+    """Raise UsageError if the two runs are of different machines."""
+    if differences := run_machine_differences(before, after):
         raise UsageError(
-            f"the runs are of unlike machines: {'; '.join(apart)}",
+            f"the runs are of unlike machines: {'; '.join(differences)}",
             "compare runs of one machine, or say --across-machines",
         )
 
 
 def run_machine_differences(before: Run, after: Run) -> tuple[str, ...]:
-    """State what makes the machines of two runs unlike."""
+    """Return a text for each difference between the machines of two runs."""
     return machine_differences(before.record.machine, after.record.machine, ("before", "after"))
 
 
 def machine_differences(one: Facts, other: Facts, labels: tuple[str, str]) -> tuple[str, ...]:
-    """State what makes two machines unlike; `labels` are the words that say which of them is which."""
-    apart = [
+    """Return a text for each difference between two machines; `labels` name the two in these texts."""
+    differences = [
         f"{name}: {_format_value(getattr(one, fact))} {labels[0]}, {_format_value(getattr(other, fact))} {labels[1]}"
         for fact, name in _MACHINE_FACTS.items()
         if getattr(one, fact) != getattr(other, fact)
     ]
     if has_different_memory(one, other):
         sizes = [format_size(facts.memory_bytes) if facts.memory_bytes else "unknown" for facts in (one, other)]
-        apart.append(f"memory: {sizes[0]} {labels[0]}, {sizes[1]} {labels[1]}")
-    return tuple(apart)
+        differences.append(f"memory: {sizes[0]} {labels[0]}, {sizes[1]} {labels[1]}")
+    return tuple(differences)
 
 
 def has_different_memory(one: Facts, other: Facts) -> bool:
-    """Return whether two machines have another amount of memory, beyond what their kernels keep."""
-    most = max(one.memory_bytes, other.memory_bytes)
-    return abs(one.memory_bytes - other.memory_bytes) > _MEMORY_TOLERANCE * most
+    """Return whether two machines differ in memory by more than the kernels' reserved memory explains."""
+    larger = max(one.memory_bytes, other.memory_bytes)
+    return abs(one.memory_bytes - other.memory_bytes) > _MEMORY_TOLERANCE * larger
 
 
 def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield a workload, a metric, and its unit and direction as text, for each value of these stacks.
+    """Yield workload, metric, and unit with direction as text, for each value of these stacks.
 
-    The unit that a program printed follows, if it is known.
+    If the unit that the program printed is known, yield it as an additional entry.
     """
     for trial in run.trials:
         if trial.status == "ok" and trial.stack in stacks:
@@ -70,7 +70,7 @@ def units_of(run: Run, stacks: Collection[str]) -> Iterator[tuple[str, str, str]
 
 
 def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
-    """Raise UsageError where a metric of a workload is in two units, or has two directions."""
+    """Raise UsageError if a metric of a workload has two units or two directions."""
     seen: dict[tuple[str, str], str] = {}
     for workload, metric, stated in sorted(set(units)):
         if seen.setdefault((workload, metric), stated) != stated:
@@ -81,7 +81,7 @@ def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
 
 
 def run_differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, ...]:
-    """State what is not the same about two runs of one machine."""
+    """Return a text for each difference in software, settings and reports between two runs of one machine."""
     old, new = before.record, after.record
     pairs = (
         ("tare", old.tare, new.tare),
@@ -109,7 +109,10 @@ def run_differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[s
 
 
 def _tuning_differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
-    """Return what was set of the machine in both runs, where `tare tune` would have set it in one of them alone."""
+    """Return the machine settings of both runs that fit the recommendation of `tare tune` in only one of them.
+
+    Other differences of settings, such as a frequency that changes by itself, would be noise.
+    """
     old = {each.name: each for each in before.record.tuning}
     return [
         (each.name, old[each.name].now, each.now)
@@ -119,16 +122,19 @@ def _tuning_differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
 
 
 def _program_overrides(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> list[tuple[str, str, str]]:
-    """Return the commands and images that stacks have of their own, in both runs."""
+    """Return the per-stack commands and images of both runs; "" if a stack has none."""
     return [
-        (f"{stack}: its own {what}", old.own.get(stack, {}).get(what, ""), new.own.get(stack, {}).get(what, ""))
+        (f"{stack}: its own {kind}", old.own.get(stack, {}).get(kind, ""), new.own.get(stack, {}).get(kind, ""))
         for stack in sorted(stacks)
-        for what in ("command", "image")
+        for kind in ("command", "image")
     ]
 
 
 def _package_differences(before: str, after: str) -> list[str]:
-    """State which packages of the image have other versions; each line is a name and a version."""
+    """Return a line about packages of the image with different versions, no line without any.
+
+    A line of `before` and `after` is a name and a version.
+    """
     old, new = (dict(line.split(" ", 1) for line in text.splitlines() if " " in line) for text in (before, after))
     changed = [
         f"{name} {old.get(name, 'not there')} → {new.get(name, 'not there')}"
@@ -142,7 +148,7 @@ def _package_differences(before: str, after: str) -> list[str]:
 
 
 def _setting_differences(before: Run, after: Run) -> list[str]:
-    """State which settings of workloads differ, also those that only one of the runs knows."""
+    """Return a text for each different setting of a workload, including settings of one run only."""
     old = {record.name: record.settings for record in before.record.workloads}
     pairs = (
         (record.name, old[record.name], record.settings) for record in after.record.workloads if record.name in old
@@ -156,7 +162,7 @@ def _setting_differences(before: Run, after: Run) -> list[str]:
 
 
 def _proof_differences(before: Run, after: Run, stacks: Collection[str]) -> list[str]:
-    """State which versions, accelerators and network paths of stacks differ."""
+    """Return a text for each version, accelerator and network path of a stack that differs."""
     lines = []
     for stack in sorted(stacks):
         old, new = constant_reports(before.trials, stack), constant_reports(after.trials, stack)
@@ -169,18 +175,23 @@ def _proof_differences(before: Run, after: Run, stacks: Collection[str]) -> list
 
 
 def constant_reports(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
-    """Return what all trials of a stack report alike, and so nothing that names a single instance."""
-    seen: dict[str, set[str]] = {}
-    own = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
-    for trial in own:
+    """Return the reports by name that are equal in all trials of a stack; empty with fewer than two trials.
+
+    Reports that vary name a single instance and always differ between runs.
+    """
+    texts_by_name: dict[str, set[str]] = {}
+    successful = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]
+    for trial in successful:
         for name, text in (*trial.proof, ("network path", trial.path)):
-            seen.setdefault(name, set()).add(text)
-    return {name: next(iter(texts)) for name, texts in seen.items() if len(texts) == 1 and len(own) > 1}
+            texts_by_name.setdefault(name, set()).add(text)
+    if len(successful) < 2:
+        return {}
+    return {name: next(iter(texts)) for name, texts in texts_by_name.items() if len(texts) == 1}
 
 
 def _requested_limits(trials: Sequence[Trial]) -> str:
-    asked = {_format_limits(trial.limits.asked) for trial in trials if trial.limits is not None}
-    return " and ".join(sorted(asked))
+    limits = {_format_limits(trial.limits.asked) for trial in trials if trial.limits is not None}
+    return " and ".join(sorted(limits))
 
 
 def _format_limits(limits: Limits) -> str:
@@ -190,7 +201,7 @@ def _format_limits(limits: Limits) -> str:
 
 
 def _to_lists(value: object) -> object:
-    """Turn tuples into lists: JSON does not distinguish them."""
+    """Convert tuples to lists, recursively: JSON does not distinguish them."""
     return [_to_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 

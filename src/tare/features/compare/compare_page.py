@@ -1,4 +1,4 @@
-"""The page of `tare compare`: the results as in the terminal, with the figures of one run or of two."""
+"""HTML page of `tare compare`: the results as in the terminal, with figures of one run or of two."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from tare.report.svg_axes import Axis, classify_cost, cost_axis, cost_ticks, rat
 from tare.statistics.cells import Cell
 
 _RUN_LOOKS = {"before": SeriesStyle(SAME, "square"), "after": SeriesStyle(BETTER)}
-_INTERVAL_HEIGHT = 15  # of each of the two
+_INTERVAL_HEIGHT = 15  # pixels, of each of the two intervals of a stack
 
 
 def render(result: ComparisonResult) -> bytes:
-    """Render what `tare compare` found of runs."""
+    """Return the page of a comparison as HTML."""
     baseline, two = result.summary.baseline, bool(result.changes)
     names = [run.folder.resolve().name for run in result.runs]
     page = {
@@ -55,7 +55,7 @@ def render(result: ComparisonResult) -> bytes:
 
 
 def _row_fields(cell: Cell) -> dict[str, str]:
-    """Return what the page shows of a row beyond the texts of the answer's."""
+    """Return what the page shows of a row in addition to the texts of the answer."""
     return {
         "verdict": cell_state(cell),
         "look": style_of_verdict(cell.verdict, cell),
@@ -66,7 +66,10 @@ def _row_fields(cell: Cell) -> dict[str, str]:
 
 
 def _drawings(result: ComparisonResult) -> Iterator[Drawing]:
-    """Draw a map of all changes; and of each headline the changes, and where they come from."""
+    """Yield a map of all changes; then for each headline its changes, and its ratios before and after.
+
+    Nothing is drawn for more stacks than a reader can tell apart.
+    """
     stacks = list(dict.fromkeys(cell.stack for cell in result.cells))
     if len(stacks) > MAX_DRAWN:
         return
@@ -87,7 +90,7 @@ def _cells_of_headline(cells: Sequence[Cell], headline: str) -> list[Cell]:
 
 
 def _facts(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
-    """Yield what each run says of itself: a name, and the text of every run."""
+    """Yield the rows of the table of runs: the name of a fact, and its text for each run."""
     records = [run.record for run in runs]
     yield "run", [run.folder.resolve().name for run in runs]
     yield "suite", [record.suite for record in records]
@@ -99,18 +102,18 @@ def _facts(runs: Sequence[Run]) -> Iterator[tuple[str, list[str]]]:
 
 
 def build_overview(result: ComparisonResult) -> Overview:
-    """Make the figure of a comparison: of two runs with two dots in each row, of one run as its report has it."""
+    """Return the overview figure: with two dots per row for two runs, as in the report for one run."""
     if not result.changes:
         return create_overview(result.summary)
     baseline, margin = result.summary.baseline, result.summary.margin
     changes = [each for each in result.changes if each.cell.stack != baseline]
-    every = _sort_by_cost(changes)
-    stacks = every[:MAX_ROWS]
+    all_stacks = _sort_by_cost(changes)
+    stacks = all_stacks[:MAX_ROWS]
     cells = [cell for each in changes if each.cell.stack in stacks for cell in (each.before, each.after)]
     axis = cost_axis((at for cell in cells for at in cost_logs(cell) if at is not None), margin)
     names = dict.fromkeys(each.cell.name for each in changes)
-    asked = [each.cell for each in changes if each.cell.ratio is not None]
-    titles = {stack: result.summary.title(stack) for stack in stacks}  # with the year of what is old
+    compared = [each.cell for each in changes if each.cell.ratio is not None]
+    titles = {stack: result.summary.title(stack) for stack in stacks}  # a title has the year of outdated software
     columns = (
         _column(name, {each.cell.stack: each for each in changes if each.cell.name == name}, titles, axis, margin)
         for name in names
@@ -120,16 +123,16 @@ def build_overview(result: ComparisonResult) -> Overview:
         margin=margin,
         stacks=stacks,
         columns=tuple(columns),
-        decided_count=sum(cell.is_decided for cell in asked),
-        compared_count=len(asked),
-        flagged_count=sum(cell.is_decided and bool(cell.cautions) for cell in asked),
-        left_out=len(every) - len(stacks),
+        decided_count=sum(cell.is_decided for cell in compared),
+        compared_count=len(compared),
+        flagged_count=sum(cell.is_decided and bool(cell.cautions) for cell in compared),
+        left_out=len(all_stacks) - len(stacks),
         compares=True,
     )
 
 
 def _sort_by_cost(changes: Sequence[RatioChange]) -> tuple[str, ...]:
-    """Return the stacks, those first that cost least after; last those without any value then."""
+    """Return the stacks by increasing mean cost in the later run, stacks without a value there last."""
     costs: dict[str, list[float]] = {each.cell.stack: [] for each in changes}
     for each in changes:
         if each.after.ratio is not None:
@@ -188,7 +191,7 @@ def _describe_standing(cell: Cell) -> str:
 
 
 def draw_shifts(changes: Sequence[RatioChange], baseline: str) -> Chart | None:
-    """Draw the ratios of both runs with their intervals, those of a stack below each other."""
+    """Draw the ratios of both runs with intervals, two lines per stack; None without a ratio."""
     cells = [
         (run, cell)
         for change in changes
@@ -202,15 +205,9 @@ def draw_shifts(changes: Sequence[RatioChange], baseline: str) -> Chart | None:
     rows = RowChart(stacks, scale, _RUN_LOOKS, size=(WIDTH, _INTERVAL_HEIGHT), parts=len(_RUN_LOOKS))
     parts = [rows.area.draw_level(1.0)]
     for run, cell in cells:
-        y, said = (
-            rows.y_of(cell.stack, list(_RUN_LOOKS).index(run)),
-            f"{cell.stack}, {run}: {format_ratio(cell)} {format_interval(cell)}",
-        )
-        parts.append(
-            draw_colored_group(
-                _RUN_LOOKS[run].color,
-                draw_interval(rows, y, interval_bounds(cell), _RUN_LOOKS[run].shape, said.rstrip()),
-            )
-        )
+        style, y = _RUN_LOOKS[run], rows.y_of(cell.stack, list(_RUN_LOOKS).index(run))
+        title = f"{cell.stack}, {run}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        interval = draw_interval(rows, y, interval_bounds(cell), style.shape, title)
+        parts.append(draw_colored_group(style.color, interval))
     better = "more" if changes[0].cell.better == "higher" else "less"
     return rows.create_chart(f"change from {baseline}, {better} is better", parts)

@@ -1,4 +1,4 @@
-"""Answer of `tare compare` for runs: the stacks of one run, or what changed from one run to another."""
+"""Answer of `tare compare`: the stacks of one run, or the changes from one run to another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RUN_COLUMNS = (AnswerColumn("before", only_wide=True), AnswerColumn("after", on
 
 
 def answer(result: ComparisonResult) -> Answer:
-    """Return what `tare compare` found of runs as an answer."""
+    """Return the answer of `tare compare`: its table, sentences and gate."""
     gate = _gate(result)
     styles = [STYLES.get(cell.verdict, "dim") for cell in shown_cells(result)]
     return Answer(
@@ -53,7 +53,7 @@ def answer(result: ComparisonResult) -> Answer:
 
 
 def _sentence(result: ComparisonResult) -> str:
-    """Describe in one sentence what came of it."""
+    """Return the result as one sentence: the number of cells of each verdict, differences first."""
     parts = []
     for verdict in _VERDICT_ORDER:
         cells = [cell for cell in result.cells if cell.verdict == verdict]
@@ -66,7 +66,7 @@ def _sentence(result: ComparisonResult) -> str:
 
 
 def _gate(result: ComparisonResult) -> Gate:
-    """Describe the gate: what failed it, or why it cannot tell."""
+    """Return the gate with the cells that failed it, or the reason why it cannot tell."""
     gate, why, hint = result.gate, "", ""
     if gate.answer == "failed":
         failing = tuple(
@@ -90,7 +90,7 @@ def _gate(result: ComparisonResult) -> Gate:
 
 
 def _baseline_sentence(result: ComparisonResult) -> str:
-    """Describe the baseline's own change between two runs; empty for one run, and where it is among the rows."""
+    """Describe the changes of the baseline itself; "" for one run, and if the baseline is among the rows."""
     cells = [each.cell for each in result.baseline_changes]
     if not cells:
         return ""
@@ -98,12 +98,12 @@ def _baseline_sentence(result: ComparisonResult) -> str:
         f"{cell.name} {'has' if cell.verdict == 'too few blocks' else 'is'} {cell.verdict} ({format_ratio(cell)})"
         for cell in sorted(cells, key=lambda cell: -abs(math.log(cell.ratio or 1.0)))
     )
-    doubt = "the program may have changed, or the machine from one run to the other"
-    return f"{result.summary.baseline} itself: {_join_some(texts)}; {doubt}."
+    cause = "the program may have changed, or the machine from one run to the other"
+    return f"{result.summary.baseline} itself: {_join_some(texts)}; {cause}."
 
 
 def _remarks(result: ComparisonResult) -> tuple[str, ...]:
-    """Return all that is to be known beside the table: differences of the runs, and doubts."""
+    """Return the notes below the table: differences of the runs, and cautions."""
     sentences = list(result.statements)
     if not result.changes:
         sentences += [line.sentence for find in (override_lines, failed_control_lines) for line in find(result.summary)]
@@ -117,16 +117,16 @@ def _remarks(result: ComparisonResult) -> tuple[str, ...]:
 
 
 def _legend(result: ComparisonResult) -> str:
-    """Describe what the numbers of the table are."""
+    """Return the explanation of the table's numbers."""
     baseline, margin = result.summary.baseline, format_percent(result.summary.margin)
-    what = f"change from {baseline}"
+    quantity = f"change from {baseline}"
     if result.changes:
-        what = f"change from before; {baseline} by its values, others relative to {baseline} in each run"
-    return f"{what}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
+        quantity = f"change from before; {baseline} by its values, others relative to {baseline} in each run"
+    return f"{quantity}, 95 % interval, n blocks; ↑ more is better, ↓ less is better; equivalent: within {margin}"
 
 
 def _document(result: ComparisonResult, gate: Gate) -> dict[str, Any]:
-    """Return what JSON has. Ratios are stack over baseline, and of two runs that of after over that of before."""
+    """Return the fields of the JSON output. Ratios are stack over baseline; of two runs, after over before of these."""
     cells = [_change_fields(change) for change in result.changes] or [cell_fields(cell) for cell in result.cells]
     return {
         "baseline": result.summary.baseline,
@@ -147,10 +147,10 @@ def _document(result: ComparisonResult, gate: Gate) -> dict[str, Any]:
 
 
 def _change_fields(change: RatioChange) -> dict[str, Any]:
-    """Return a change as what JSON can hold, with the cells of both runs."""
+    """Return the JSON fields of a change, with the cells of both runs."""
     both = {"before": change.before, "after": change.after}
-    doubts = [{"run": when} | asdict(doubt) for when, cell in both.items() for doubt in cell.cautions]
-    fields = cell_fields(change.cell) | {"cautions": doubts if change.cell.cautions else []}
+    cautions = [{"run": when} | asdict(caution) for when, cell in both.items() for caution in cell.cautions]
+    fields = cell_fields(change.cell) | {"cautions": cautions if change.cell.cautions else []}
     return fields | {when: cell_fields(cell) for when, cell in both.items()}
 
 
@@ -164,7 +164,7 @@ def _cell_key_fields(cell: Cell) -> dict[str, Any]:
 
 
 def shown_cells(result: ComparisonResult) -> tuple[Cell, ...]:
-    """Return the cells of the table's rows: what was asked for, and the baseline's own changes below it."""
+    """Return the cells of the table's rows: the requested stacks, then the changes of the baseline itself."""
     return (*result.cells, *(change.cell for change in result.baseline_changes))
 
 
@@ -183,19 +183,19 @@ def _rows(result: ComparisonResult) -> list[tuple[str, ...]]:
 
 
 def _format_standing(cell: Cell) -> str:
-    """Describe how a stack stood to the baseline in a run; the baseline itself by its usual value, if it has one."""
+    """Format the ratio of a stack in one run; for the baseline its typical value, "" if unknown."""
     if cell.verdict != "baseline":
         return format_ratio(cell)
     return "" if cell.usual is None else format_quantity(cell.usual, cell.unit)
 
 
 def _format_block_counts(change: RatioChange) -> str:
-    """Describe how many blocks each run has, such as `12 + 15`."""
+    """Format the numbers of blocks of both runs, such as `12 + 15`; "" if neither has any."""
     return f"{change.before.n} + {change.after.n}" if change.before.n or change.after.n else ""
 
 
 def _notes(cells: Sequence[Cell]) -> list[str]:
-    """Return the cells' notes, each once for the stacks and workloads that share it."""
+    """Return the notes of cells, grouped by the stacks and workloads that share a note."""
     workloads: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         if cell.notes:
@@ -203,7 +203,7 @@ def _notes(cells: Sequence[Cell]) -> list[str]:
     stacks: dict[tuple[tuple[str, ...], str], list[str]] = {}
     for (stack, text), names in workloads.items():
         stacks.setdefault((tuple(names), text), []).append(stack)
-    return [f"{join_names(tuple(own))} in {join_names(names)}: {text}" for (names, text), own in stacks.items()]
+    return [f"{join_names(tuple(group))} in {join_names(names)}: {text}" for (names, text), group in stacks.items()]
 
 
 def _compared_runs_phrase(result: ComparisonResult) -> str:
@@ -214,7 +214,7 @@ def _compared_runs_phrase(result: ComparisonResult) -> str:
 
 
 def _verdict_phrase(result: ComparisonResult, verdict: Verdict, cells: Sequence[Cell]) -> str:
-    """Describe how many cells have a verdict, and which, where they are different."""
+    """Describe the cells of a verdict: their number, and for "worse" and "better" their names."""
     has = verdict in ("too few blocks", "no value")
     within = f" within {format_percent(result.summary.margin)}" if verdict == "equivalent" else ""
     if len(result.cells) == 1:

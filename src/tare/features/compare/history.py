@@ -1,7 +1,7 @@
-"""What `tare history` answers: how stacks stood to the baseline from run to run, and where that has changed.
+"""History: ratios of stacks to the baseline from run to run, and their change points.
 
-Each run is compared within itself, block by block, as in `tare compare`. What is followed is a stack's ratio to the
-baseline, and the baseline's own value to that of its first run, which shows what all stacks have in common.
+Each run is compared within itself, block by block, as in `tare compare`. A series is the ratio of a stack to the
+baseline, or the value of the baseline relative to its first run, which shows changes that all stacks have in common.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tare.statistics.ratios import classify_side, exp_bounded
 
 HISTORY_CONDITIONS: tuple[GateCondition, ...] = ("worse", "better", "different")
 MIN_RUNS = 2 * MIN_RUNS_PER_LEVEL
-_MIN_CORRELATION = 0.2  # correlation of neighboring runs
+_MIN_CORRELATION = 0.2  # a weaker correlation of neighboring runs is not reported
 
 
 @dataclass(frozen=True)
 class LevelChange:
-    """A change of level: `cell` has the ratio of after to before with its interval, and the verdict.
+    """Change of level: `cell` has the ratio of after to before with its interval, and the verdict.
 
-    The other numbers are places of runs in the history: the first of the new level, the earliest and the latest that it
-    may be, and the one that brought it to light. `other_differences` is what else differs between the run before the
-    earliest and the latest. From the run `robust_from` on, it would be found even if noise lasted from run to run (a
-    correlation of 0.5); None if that is not so yet.
+    The numbers are indexes of runs in the history. `at` is the first run of the new level, between `earliest` and
+    `latest` with 95 % of the evidence, and `detected_at` the run at which the change was detected. `other_differences`
+    lists differences between the run before `earliest` and the run `latest`. From the run `robust_from` on, the change
+    would be detected even at an autocorrelation of 0.5; None if it would not yet.
     """
 
     cell: Cell
@@ -57,9 +57,9 @@ class LevelChange:
 
 @dataclass(frozen=True)
 class HeadlineSeries:
-    """A stack in a headline: its cell in each run, None where it has no value, and the changes of its level.
+    """Series of a stack in a headline: a cell for each run, None without a value, and the changes of level.
 
-    That of the baseline is `is_baseline`: its cells have the ratio to the first one.
+    Cells of the baseline (`is_baseline`) have the ratio to its first value.
     """
 
     headline: str
@@ -70,7 +70,7 @@ class HeadlineSeries:
 
     @property
     def latest(self) -> Cell:
-        """The last value."""
+        """The cell of the last run with a value."""
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
     @property
@@ -81,7 +81,10 @@ class HeadlineSeries:
 
 @dataclass(frozen=True)
 class HistoryGate:
-    """What must not have changed; the series that have, or have no value any more; and the baseline's own changes."""
+    """Gate of a history: its conditions, the changes that failed it, and series that lost their value.
+
+    `baseline_changes` are changes of the baseline itself, for which the gate cannot tell.
+    """
 
     fail_on: tuple[GateCondition, ...] = ()
     failing: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
@@ -92,7 +95,10 @@ class HistoryGate:
 
 @dataclass(frozen=True)
 class History:
-    """The runs in the order of time, by folder and record, and what became of each stack and headline."""
+    """Runs in order of time, with a series for each stack and headline.
+
+    `statements` are sentences about the runs; `folders` and `records` have an entry for each run.
+    """
 
     folders: tuple[Path, ...]
     records: tuple[RunRecord, ...]
@@ -104,15 +110,15 @@ class History:
 
     @property
     def changes(self) -> tuple[tuple[HeadlineSeries, LevelChange], ...]:
-        """All changes, each with its series, in the order of time."""
-        every = [(one, step) for one in self.series for step in one.changes]
-        return tuple(sorted(every, key=lambda each: each[1].at))
+        """All changes with their series, in order of time."""
+        changes = [(series, change) for series in self.series for change in series.changes]
+        return tuple(sorted(changes, key=lambda pair: pair[1].at))
 
 
 def follow_runs(folders: Sequence[Path], options: CompareOptions, progress: Callable[[int], None]) -> History:
-    """Follow stacks through runs, of which only one is in memory; raises UsageError or TareError.
+    """Follow stacks through runs; raises UsageError or TareError.
 
-    `progress` is told how many have been read.
+    `progress` is called with the number of runs read. Only one run is in memory at a time.
     """
     ordered = _sort_by_time(folders, options)
     last = ordered[-1][1]
@@ -125,11 +131,11 @@ def follow_runs(folders: Sequence[Path], options: CompareOptions, progress: Call
         progress(number)
     _require_comparable(runs, options, baseline)
     margin = last.margin if options.margin is None else options.margin
-    kept, left_out = drop_incomparable_workloads(runs)
-    series = _follow_series(kept, baseline, margin)
+    comparable, left_out = drop_incomparable_workloads(runs)
+    series = _follow_series(comparable, baseline, margin)
     if not any(not one.is_baseline or one.stack in options.stacks for one in series):
-        what = f"nothing can be compared with {baseline} in these runs"
-        raise TareError(what, f"`tare show {runs[-1].folder}` lists the trials with their reasons")
+        message = f"nothing can be compared with {baseline} in these runs"
+        raise TareError(message, f"`tare show {runs[-1].folder}` lists the trials with their reasons")
     return History(
         folders=tuple(folder for folder, _ in ordered),
         records=tuple(record for _, record in ordered),
@@ -142,7 +148,7 @@ def follow_runs(folders: Sequence[Path], options: CompareOptions, progress: Call
 
 
 def _sort_by_time(folders: Sequence[Path], options: CompareOptions) -> list[tuple[Path, RunRecord]]:
-    """Return the runs in the order of time; raises UsageError where they cannot follow each other."""
+    """Return the runs in order of time; raises UsageError for a repeated run or different machines."""
     if len(folders) < 2:
         raise UsageError("a history needs two runs or more", "tare history RUN RUN …")
     seen: dict[Path, Path] = {}
@@ -152,17 +158,17 @@ def _sort_by_time(folders: Sequence[Path], options: CompareOptions) -> list[tupl
         seen[real] = folder
     ordered = sorted(((folder, load_record(folder)) for folder in folders), key=lambda each: each[1].started)
     for (one, before), (other, after) in pairwise(ordered):
-        apart = machine_differences(before.machine, after.machine, ("before", "after"))
-        if apart and not options.across_machines:
+        differences = machine_differences(before.machine, after.machine, ("before", "after"))
+        if differences and not options.across_machines:
             raise UsageError(
-                f"{one} and {other} are of unlike machines: {'; '.join(apart)}",
+                f"{one} and {other} are of unlike machines: {'; '.join(differences)}",
                 "follow the runs of one machine, or say --across-machines",
             )
     return ordered
 
 
 def _require_comparable(runs: Sequence[FullRunDigest], options: CompareOptions, baseline: str) -> None:
-    """Raise UsageError where values are no values of the same, or no run has what was asked for."""
+    """Raise UsageError for copies of a run, different units, or requested stacks that no run has."""
     for before, after in pairwise(runs):
         if before.cells and before.is_copy_of(after):
             raise UsageError(f"{before.folder} and {after.folder} are the same run", "name each run once")
@@ -180,7 +186,7 @@ def _suite_statements(ordered: Sequence[tuple[Path, RunRecord]]) -> Iterator[str
 
 @dataclass(frozen=True)
 class _SeriesValues:
-    """A stack in a headline: its cell in each run, the places of the runs that have a value, and these values."""
+    """Values of a series: a cell for each run, and index and sample of each run that has a value."""
 
     cells: tuple[Cell | None, ...]
     run_indexes: tuple[int, ...]
@@ -188,39 +194,40 @@ class _SeriesValues:
 
     @property
     def last(self) -> Cell:
-        """The last value."""
+        """The cell of the last run with a value."""
         return next(cell for cell in reversed(self.cells) if cell is not None)
 
 
 def _follow_series(runs: Sequence[FullRunDigest], baseline: str, margin: float) -> tuple[HeadlineSeries, ...]:
-    """Follow each stack in each headline. The changes of level hold for all series together."""
+    """Return the series of each stack and headline. The error rate of changes holds for all series together."""
     keys = dict.fromkeys(key for run in reversed(runs) for key in run.cells)
     followed = {key: _collect_values(runs, key, baseline) for key in sorted(keys, key=lambda key: key[1] == baseline)}
+    # Loading two runs takes seconds, and the changes of many series lie between the same runs.
     differ = cache(lambda earliest, latest, stack: _differences(runs, earliest, latest, {stack, baseline}))
     series = []
-    for (headline, stack), one in followed.items():
-        means = np.array([each.mean for each in one.samples])
-        errors = np.array([each.deviation / np.sqrt(each.count) for each in one.samples])
-        steps = []
+    for (headline, stack), values in followed.items():
+        means = np.array([sample.mean for sample in values.samples])
+        errors = np.array([sample.deviation / np.sqrt(sample.count) for sample in values.samples])
+        changes = []
         for point in change_points(means, errors, len(followed)):
-            changed = differ(one.run_indexes[point.earliest - 1], one.run_indexes[point.latest], stack)
-            steps.append(_to_level_change(one, point, margin, changed))
-        series.append(HeadlineSeries(headline, stack, stack == baseline, one.cells, tuple(steps)))
+            differences = differ(values.run_indexes[point.earliest - 1], values.run_indexes[point.latest], stack)
+            changes.append(_to_level_change(values, point, margin, differences))
+        series.append(HeadlineSeries(headline, stack, stack == baseline, values.cells, tuple(changes)))
     return tuple(series)
 
 
 def _collect_values(runs: Sequence[FullRunDigest], key: SeriesKey, baseline: str) -> _SeriesValues:
-    """Collect the values of a stack; of the baseline, cells have the ratio to the first value."""
-    found = [run.cells.get(key) for run in runs]
-    own = key[1] == baseline
-    samples = [summarize_logs(logs, None if own else cell.widening) for cell, logs in filter(None, found)]
+    """Collect the values of a stack and headline; cells of the baseline get the ratio to its first value."""
+    entries = [run.cells.get(key) for run in runs]
+    is_baseline = key[1] == baseline
+    samples = [summarize_logs(logs, None if is_baseline else cell.widening) for cell, logs in filter(None, entries)]
     cells = [
-        replace(each[0], ratio=exp_bounded(float(each[1].mean()) - samples[0].mean))
-        if each and own
-        else each and each[0]
-        for each in found
+        replace(entry[0], ratio=exp_bounded(float(entry[1].mean()) - samples[0].mean))
+        if entry and is_baseline
+        else entry and entry[0]
+        for entry in entries
     ]
-    return _SeriesValues(tuple(cells), tuple(place for place, each in enumerate(found) if each), tuple(samples))
+    return _SeriesValues(tuple(cells), tuple(index for index, entry in enumerate(entries) if entry), tuple(samples))
 
 
 def _differences(runs: Sequence[FullRunDigest], earliest: int, latest: int, stacks: set[str]) -> tuple[str, ...]:
@@ -231,7 +238,7 @@ def _to_level_change(
     values: _SeriesValues, point: ChangePoint, margin: float, other_differences: tuple[str, ...]
 ) -> LevelChange:
     side = classify_side(point.log_change, point.half_width, float(np.log1p(margin)))
-    if side not in ("equivalent", "more", "less"):  # more runs have widened it since it was found
+    if side not in ("equivalent", "more", "less"):  # later runs have widened the interval; the change stays
         side = "more" if point.log_change > 0 else "less"
     last, finite = values.last, np.isfinite(point.half_width)
     cell = make_cell_like(
@@ -242,29 +249,29 @@ def _to_level_change(
         low=exp_bounded(point.log_change - point.half_width) if finite else None,
         high=exp_bounded(point.log_change + point.half_width) if finite else None,
     )
-    at, earliest, latest, found = (
-        values.run_indexes[each] for each in (point.at, point.earliest, point.latest, point.detected_at)
+    at, earliest, latest, detected_at = (
+        values.run_indexes[index] for index in (point.at, point.earliest, point.latest, point.detected_at)
     )
-    firm = None if point.robust_from is None else values.run_indexes[point.robust_from]
-    return LevelChange(cell, at, earliest, latest, found, firm, other_differences)
+    robust_from = None if point.robust_from is None else values.run_indexes[point.robust_from]
+    return LevelChange(cell, at, earliest, latest, detected_at, robust_from, other_differences)
 
 
 def _autocorrelation_statements(series: Sequence[HeadlineSeries]) -> Iterator[str]:
-    """State that runs resemble the ones before them, where they do: then noise looks like a change."""
+    """Yield a statement if neighboring runs are correlated: noise may then look like a change."""
     correlation, by_chance = estimate_autocorrelation(
         [piece for one in series for piece in _logs_by_level(one)], len(series)
     )
     if correlation > max(by_chance, _MIN_CORRELATION):
         yield (
-            f"each run resembles the one before it, beside the changes (correlation {correlation:.1f}): "
-            "what lasts for some runs may look like a change"
+            f"each run resembles the one before it, apart from the changes (correlation {correlation:.1f}): "
+            "noise that lasts for some runs may look like a change"
         )
 
 
 def _logs_by_level(series: HeadlineSeries) -> Iterator[NDArray[np.float64]]:
-    """Yield the logarithms of a series between its changes."""
-    ends = [0, *(step.at for step in series.changes), len(series.cells)]
-    for begin, end in pairwise(ends):
+    """Yield the logarithms of each level of a series."""
+    bounds = [0, *(change.at for change in series.changes), len(series.cells)]
+    for begin, end in pairwise(bounds):
         ratios = [cell.ratio for cell in series.cells[begin:end] if cell is not None and cell.ratio is not None]
         yield np.log(np.array(ratios, dtype=float))
 
@@ -276,21 +283,22 @@ def _judge_gate(
         return HistoryGate()
     last = len(runs) - 1
     verdicts = verdicts_of(options.fail_on)
+    # A gate of each night must fail once per change: at the run that makes the change robust.
     news = [
-        (one, step)
+        (one, change)
         for one in series
-        for step in one.changes
-        if step.cell.verdict in verdicts
-        and step.robust_from is not None
-        and (runs[step.robust_from].started >= options.since if options.since else step.robust_from == last)
+        for change in one.changes
+        if change.cell.verdict in verdicts
+        and change.robust_from is not None
+        and (runs[change.robust_from].started >= options.since if options.since else change.robust_from == last)
     ]
-    judged = tuple((one, step) for one, step in news if not one.is_baseline or one.stack in options.stacks)
-    moved = () if options.stacks else tuple((one, step) for one, step in news if one.is_baseline)
+    failing = tuple((one, change) for one, change in news if not one.is_baseline or one.stack in options.stacks)
+    baseline_changes = () if options.stacks else tuple((one, change) for one, change in news if one.is_baseline)
     before = {key for run in runs[:-1] for key in run.cells}
     lost = tuple(sorted(runs[-1].lost & before))
     answer: GateOutcome = "passed"
-    if judged or lost:
+    if failing or lost:
         answer = "failed"
-    elif moved or max(one.count for one in series) < MIN_RUNS:
+    elif baseline_changes or max(one.count for one in series) < MIN_RUNS:
         answer = "cannot tell"
-    return HistoryGate(options.fail_on, judged, lost, moved, answer)
+    return HistoryGate(options.fail_on, failing, lost, baseline_changes, answer)

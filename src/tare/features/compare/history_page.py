@@ -1,4 +1,4 @@
-"""The page of `tare history`: every change, a timeline for each headline, and what differs from run to run."""
+"""HTML page of `tare history`: all changes, a timeline for each headline, and the differences from run to run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tare.report.rendering import render_page
 from tare.report.svg_axes import Axis, Scale, ratio_scale
 
 _CHART_SIZE = (2 * WIDTH, 220)
-_AXIS_MARGIN_RUNS = 0.75  # of the axis of time, in runs, beyond the first and the last one
-_MAX_MARKED_RUNS = 40  # runs from which on a one has no marks
+_AXIS_MARGIN_RUNS = 0.75  # space before the first and after the last run, in runs
+_MAX_MARKED_RUNS = 40  # with more runs, lines have no marks: they would touch
 _MAX_LABELS = 12
 _TITLE_HEIGHT = 22
 
 
 def render(history: History) -> bytes:
-    """Render what `tare history` found."""
+    """Return the page of a history as HTML."""
     suites = dict.fromkeys(record.suite for record in history.records)
     facts = dict(_facts(history))
     differing = {title: texts for title, texts in facts.items() if len(set(texts)) > 1}
@@ -70,7 +70,7 @@ def _drawings(history: History) -> Iterator[Drawing]:
 
 
 def _facts(history: History) -> Iterator[tuple[str, list[str]]]:
-    """Yield what each run says of itself: a name, and the text of every run."""
+    """Yield the rows of the table of runs: the name of a fact, and its text for each run."""
     yield "suite", [record.suite for record in history.records]
     yield "tare", [record.tare for record in history.records]
     yield "image", [record.image.removeprefix("sha256:")[:12] for record in history.records]
@@ -79,16 +79,16 @@ def _facts(history: History) -> Iterator[tuple[str, list[str]]]:
 
 
 def _run_rows(history: History, columns: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-    """Yield each run: when it was started, its folder, and its facts, each with whether the run before has another."""
+    """Yield the fields of each run: its start, its folder, and its facts, with whether a fact differs from the last."""
     for place, folder in enumerate(history.folders):
         facts = [(column[place], place > 0 and column[place] != column[place - 1]) for column in columns]
         yield {"when": run_time(history, place), "folder": folder.resolve().name, "facts": facts}
 
 
 def draw_timeline(history: History, headline: str, stacks: Sequence[str]) -> Chart | None:
-    """Draw the series of a headline; a dashed rule stands where one changed. None where no one has two values.
+    """Draw the series of a headline, with a dashed rule at each change; None with values in fewer than two runs.
 
-    `stacks` are all of the history, which fix their colors.
+    `stacks` are all stacks of the history: a stack's position among them determines its color.
     """
     series = [one for one in history.series if one.headline == headline]
     pieces = [(one.stack, piece) for one in series for piece in _line_segments(history, one)]
@@ -109,19 +109,19 @@ def draw_timeline(history: History, headline: str, stacks: Sequence[str]) -> Cha
 
 
 def _run_scale(started: Sequence[str]) -> Scale:
-    """Return the axis of the runs, by their places; some have their day."""
+    """Return the axis of runs, by index, with the days of at most twelve runs as labels."""
     axis = Axis(-_AXIS_MARGIN_RUNS, len(started) - 1 + _AXIS_MARGIN_RUNS, None)
     every = max(1, -(-len(started) // _MAX_LABELS))
     return Scale(axis, tuple((axis.position(at), _format_day(started[at])) for at in range(0, len(started), every)))
 
 
 def _format_day(started: str) -> str:
-    """Return the month and the day; nothing of what an untrusted folder may have in their place."""
+    """Return month and day; "" if the record, which is untrusted, has something else in their place."""
     return started[5:10] if re.fullmatch(r"\d\d-\d\d", started[5:10], re.ASCII) else ""
 
 
 def _line_segments(history: History, series: HeadlineSeries) -> Iterator[list[Spot]]:
-    """Yield the lines of a series; a run without a value ends one."""
+    """Yield the lines of a series; a run without a value ends a line."""
     piece: list[Spot] = []
     for place, cell in enumerate(series.cells):
         if cell is None or cell.ratio is None:
@@ -129,19 +129,21 @@ def _line_segments(history: History, series: HeadlineSeries) -> Iterator[list[Sp
             piece = []
             continue
         day = history.records[place].started[:10]
-        said = f"{series.stack}, {day}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        title = f"{series.stack}, {day}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        # The cells of the baseline have an interval of their values, not of the ratio to the first run.
         low, high = (None, None) if series.is_baseline else (cell.low, cell.high)
-        piece.append(Spot(place, low or cell.ratio, cell.ratio, high or cell.ratio, said))
+        piece.append(Spot(place, low or cell.ratio, cell.ratio, high or cell.ratio, title))
     yield from [piece] if piece else []
 
 
 def _draw_changes(series: Sequence[HeadlineSeries], area: Area) -> Iterator[str]:
-    """Draw a rule before the run at which a one changed, and at its new level the glyph of its verdict."""
+    """Draw a rule before the first run of each new level, with the glyph of the verdict at the new level."""
     for one in series:
-        for step in one.changes:
-            cell = one.cells[step.at]
+        for change in one.changes:
+            cell = one.cells[change.at]
             if cell is not None and cell.ratio is not None:
-                color, shape = VERDICTS[step.cell.verdict]
-                x, said = area.x_of(step.at - 0.5), f"{one.stack}: {step.cell.verdict}, {format_ratio(step.cell)}"
+                color, shape = VERDICTS[change.cell.verdict]
+                x = area.x_of(change.at - 0.5)
+                title = f"{one.stack}: {change.cell.verdict}, {format_ratio(change.cell)}"
                 rule = draw_path(f"M{px(x)} {px(area.top)}v{px(area.height)}", "line", dash="2 3")
-                yield draw_colored_group(color, [rule, draw_mark(x, area.y_of(cell.ratio), shape, said)])
+                yield draw_colored_group(color, [rule, draw_mark(x, area.y_of(cell.ratio), shape, title)])

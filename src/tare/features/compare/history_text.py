@@ -1,4 +1,4 @@
-"""Answer of `tare history`: how stacks stood from run to run, and where their level changed."""
+"""Answer of `tare history`: ratios of stacks from run to run, and changes of their level."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _MISSING = "·"
 _NONE = "\N{EN DASH}"
 _MAX_BARS = 30
-_MAX_CHANGED_CHARACTERS = 400  # letters of what changed beside a step
+_MAX_CHANGED_CHARACTERS = 400  # of the list of other differences at a change
 _COLUMNS = (
     AnswerColumn("workload", "name"),
     AnswerColumn("stack", "name"),
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class LevelChangeGroup:
-    """Changes of level at one place: the runs that they lie between, and what else differs between these."""
+    """Changes of several series at the same run, with the runs that they lie between and the differences of these."""
 
     at: int
     earliest: int
@@ -42,10 +42,10 @@ class LevelChangeGroup:
 
 
 def group_level_changes(history: History) -> tuple[LevelChangeGroup, ...]:
-    """Return the changes of all series, those at one run together, in the order of time."""
-    at_once: dict[int, list[tuple[HeadlineSeries, LevelChange]]] = {}
+    """Return the changes of all series, grouped by run, in order of time."""
+    by_run: dict[int, list[tuple[HeadlineSeries, LevelChange]]] = {}
     for one, step in history.changes:
-        at_once.setdefault(step.at, []).append((one, step))
+        by_run.setdefault(step.at, []).append((one, step))
     return tuple(
         LevelChangeGroup(
             at=at,
@@ -54,12 +54,12 @@ def group_level_changes(history: History) -> tuple[LevelChangeGroup, ...]:
             changes=tuple(steps),
             other_differences=tuple(dict.fromkeys(text for _, step in steps for text in step.other_differences)),
         )
-        for at, steps in at_once.items()
+        for at, steps in by_run.items()
     )
 
 
 def answer(history: History) -> Answer:
-    """Return what `tare history` found as an answer."""
+    """Return the answer of `tare history`: its table, sentences and gate."""
     gate = _gate(history)
     return Answer(
         command="history",
@@ -78,7 +78,7 @@ def answer(history: History) -> Answer:
 
 
 def _sentence(history: History) -> str:
-    """Describe in one sentence what came of it."""
+    """Return the result as one sentence: the series that changed, or that none did."""
     followed = [one for one in history.series if not one.is_baseline]
     moved = [one for one in followed if one.changes]
     span = f"Through {len(history.folders)} runs from {run_day(history, 0)} to {run_day(history, -1)}"
@@ -89,7 +89,7 @@ def _sentence(history: History) -> str:
 
 
 def _baseline_sentence(history: History) -> str:
-    """Describe the changes of the baseline's own values; empty where there are none."""
+    """Describe the changes of the baseline itself; "" if there are none."""
     moved = [(one, step) for one, step in history.changes if one.is_baseline]
     if not moved:
         return ""
@@ -98,7 +98,7 @@ def _baseline_sentence(history: History) -> str:
 
 
 def _gate(history: History) -> Gate:
-    """Describe the gate: what failed it, or why it cannot tell."""
+    """Return the gate with the changes that failed it, or the reason why it cannot tell."""
     gate, why, hint = history.gate, "no such change has become firm", ""
     if gate.answer == "failed":
         failing = [
@@ -118,7 +118,7 @@ def _gate(history: History) -> Gate:
 
 
 def describe_level_changes(history: History, group: LevelChangeGroup) -> str:
-    """Describe changes at one place, with the runs that they lie between, and what else differs between these."""
+    """Describe the changes at a run, with the runs that they lie between, and the differences between these runs."""
     texts = [f"{series_name(one)} ({_describe_change(step)})" for one, step in group.changes]
     place = f"from {run_time(history, group.at)} on"
     if group.earliest != group.latest:
@@ -128,17 +128,17 @@ def describe_level_changes(history: History, group: LevelChangeGroup) -> str:
 
 
 def series_name(series: HeadlineSeries) -> str:
-    """Name a one as sentences do."""
+    """Return the name of a series in sentences, such as `docker in redis`."""
     return f"{series.stack} in {series.headline}"
 
 
 def run_day(history: History, place: int) -> str:
-    """Return the day of a run."""
+    """Return the day of a run as YYYY-MM-DD."""
     return history.records[place].started[:10]
 
 
 def run_time(history: History, place: int) -> str:
-    """Name a run by its time, to the minute where its day has others."""
+    """Return the start of a run: its day, or day and minute if other runs started on that day."""
     days = [record.started[:10] for record in history.records]
     return history.records[place].started[: 10 if days.count(days[place]) == 1 else 16].replace("T", " ")
 
@@ -157,12 +157,12 @@ def _row(history: History, series: HeadlineSeries) -> AnswerRow:
 
 
 def _draw_bars(series: HeadlineSeries) -> str:
-    """Draw the last values of a one as small bars, from its least to its most; a point for a run without one."""
+    """Return the last 30 values of a series as block characters between its least and most, `·` without a value."""
     ratios = [None if cell is None or cell.ratio is None else math.log(cell.ratio) for cell in series.cells]
     shown = ratios[-_MAX_BARS:]
     known = [ratio for ratio in shown if ratio is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    if high - low < math.log1p(0.01):  # all alike: in the middle
+    if high - low < math.log1p(0.01):  # nearly equal values stay in the middle: noise must not fill the range
         low, high = (low + high) / 2 - 0.01, (low + high) / 2 + 0.01
     return "".join(
         _MISSING if ratio is None else _BARS[min(int((ratio - low) / (high - low) * len(_BARS)), len(_BARS) - 1)]
@@ -171,7 +171,7 @@ def _draw_bars(series: HeadlineSeries) -> str:
 
 
 def _remarks(history: History) -> tuple[str, ...]:
-    """Return all that is to be known beside the table."""
+    """Return the notes below the table: changes with their runs, and statements about the runs."""
     sentences = [describe_level_changes(history, event) for event in group_level_changes(history)]
     if any(step.robust_from is None for _, step in history.changes):
         sentences.append("?: noise that lasts from run to run (a correlation of 0.5) may explain it")
@@ -179,7 +179,7 @@ def _remarks(history: History) -> tuple[str, ...]:
 
 
 def _document(history: History, gate: Gate) -> dict[str, Any]:
-    """Return what JSON has. Runs are in the order of time; a series has an entry for each, null without a value."""
+    """Return the fields of the JSON output. Runs are in order of time; a series has an entry per run, or null."""
     return {
         "baseline": history.baseline,
         "margin": history.margin,
@@ -234,6 +234,6 @@ def _series_fields(series: HeadlineSeries) -> dict[str, Any]:
 
 
 def _describe_change(change: LevelChange) -> str:
-    """Write what a series is now: `worse, -4.6 % [-6.1, -3.2] from before`; with a mark where it is not firm."""
-    found = f"{format_ratio(change.cell)} {format_interval(change.cell)}".rstrip()
-    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {found} from before"
+    """Format a change: `worse, -4.6 % [-6.1, -3.2] from before`, with a `?` if it is not robust."""
+    ratio = f"{format_ratio(change.cell)} {format_interval(change.cell)}".rstrip()
+    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {ratio} from before"

@@ -1,4 +1,4 @@
-"""Reduce runs to the cells and log ratios that a comparison needs."""
+"""Digests of runs: the cells and log ratios that a comparison of several runs needs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 _MAX_NAMED = 4
-SeriesKey = tuple[str, str]  # a headline, a stack
+SeriesKey = tuple[str, str]  # headline, stack
 Logs = TypeVar("Logs")
 
 
 @dataclass(frozen=True)
 class RunDigest(Generic[Logs]):
-    """A run's headlines: the cell of each stack, and one logarithm for each of its blocks, or these in short.
+    """Digest of a run: for each headline and stack, the cell, and the logarithms of its blocks or a summary of these.
 
-    They are those of ratios to the baseline; of the baseline itself, those of its values. `lost` have failed, although
-    the baseline has values. `measured_points` are the metrics and points of each workload.
+    Logarithms are of ratios to the baseline; for the baseline itself, of its values. `lost` are stacks that failed in a
+    headline although the baseline has values. `measured` has the metrics and points of each workload, `units` the
+    entries of `units_of`.
     """
 
     folder: Path
@@ -42,8 +43,8 @@ class RunDigest(Generic[Logs]):
 
     def is_copy_of(self, other: RunDigest[Any]) -> bool:
         """Return whether two runs have exactly the same values."""
-        own, others = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
-        return own == others
+        mine, theirs = ({key: cell for key, (cell, _) in each.cells.items()} for each in (self, other))
+        return mine == theirs
 
 
 FullRunDigest = RunDigest[NDArray[np.float64]]
@@ -56,7 +57,11 @@ def digest_run(
     margin: float | None,
     reduce: Callable[[Cell, NDArray[np.float64]], tuple[Cell, Logs]],
 ) -> RunDigest[Logs]:
-    """Compare the stacks of a run with the baseline, or those that are named, and keep what `reduce` makes of it."""
+    """Compare the stacks of a run (all if `stacks` is empty) with the baseline, and return its digest.
+
+    `reduce` makes the entry of a headline and stack from its cell and logarithms. A caller that reads thousands of runs
+    drops here what it does not need.
+    """
     require_stack(run, baseline)
     chosen = [stack for stack in stacks_of(run) if stack not in (baseline, run.record.control)]
     if stacks:
@@ -79,12 +84,12 @@ def digest_run(
 
 
 def stacks_of(run: Run) -> tuple[str, ...]:
-    """Return the stacks of a run, also those that only its trials know."""
+    """Return the stacks of a run, including those that only its trials have (added after its start)."""
     return tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in run.trials)]))
 
 
 def require_stack(run: Run, stack: str) -> str:
-    """Return the name of a stack that a run has; raises UsageError."""
+    """Return `stack`; raises UsageError if the run does not have it."""
     names = stacks_of(run)
     if stack not in names:
         hint = did_you_mean(stack, names, f"it has {', '.join(names)}" if names else "it has none")
@@ -93,7 +98,10 @@ def require_stack(run: Run, stack: str) -> str:
 
 
 def select_stacks(run: Run, baseline: str, stacks: Sequence[str], margin: float | None) -> Run:
-    """Leave only these stacks in a run, so that no verdict is made doubtful by others that nobody asked for."""
+    """Return the run with these stacks only.
+
+    Verdicts hold for all comparisons together: stacks that the user did not ask for would make them need more blocks.
+    """
     control = run.record.control if run.record.control in stacks and baseline == run.record.baseline else ""
     record = replace(
         run.record,
@@ -106,13 +114,13 @@ def select_stacks(run: Run, baseline: str, stacks: Sequence[str], margin: float 
 
 
 def measured_points(summary: Summary, workload: str) -> set[tuple[str, float | None]]:
-    """Return the metrics of a workload's headlines, each with its points."""
+    """Return the metrics of a workload's headlines with their points; the point is None for a metric without any."""
     metrics = {metric for rule in summary.rules_of(workload) for metric in rule.metrics}
     return {(cell.metric, cell.point) for cell in summary.cells_of(workload) if cell.metric in metrics}
 
 
 def format_points(points: set[tuple[str, float | None]]) -> str:
-    """Name metrics and their points, the first few of them."""
+    """Format metrics and points as text, at most four of them."""
     ordered = sorted(points, key=lambda each: (each[0], each[1] is not None, each[1] or 0.0))
     texts = [metric if point is None else f"{metric} at {point:g}" for metric, point in ordered[:_MAX_NAMED]]
     return ", ".join(texts) + (f" and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else "")
@@ -123,7 +131,7 @@ def _has_baseline(summary: Summary, cell: Cell) -> bool:
 
 
 def require_stacks(runs: Sequence[RunDigest[Any]], stacks: Collection[str]) -> None:
-    """Raise UsageError where no run has a stack that was asked for."""
+    """Raise UsageError if a requested stack is in no run."""
     known = list(dict.fromkeys(stack for run in runs for stack in run.stacks))
     for stack in stacks:
         if stack not in known:
@@ -131,18 +139,21 @@ def require_stacks(runs: Sequence[RunDigest[Any]], stacks: Collection[str]) -> N
 
 
 def drop_incomparable_workloads(runs: Sequence[RunDigest[Logs]]) -> tuple[list[RunDigest[Logs]], tuple[str, ...]]:
-    """Leave out of other runs the workloads that the last run measured otherwise, and name them."""
-    kept, statements = [], []
+    """Return the runs without workloads that the last run measured at other points, and a statement for each.
+
+    The headline of a workload is a mean over its points: with other points, it would be another quantity.
+    """
+    comparable, statements = [], []
     for run in runs:
         wrong = {}
         for workload, points in run.measured.items():
-            wanted = next((each.measured[workload] for each in reversed(runs) if each.measured.get(workload)), points)
-            if points and points != wanted:
-                wrong[workload] = points ^ wanted
+            latest = next((each.measured[workload] for each in reversed(runs) if each.measured.get(workload)), points)
+            if points and points != latest:
+                wrong[workload] = points ^ latest
         statements += [
             f"left out of {run.folder.name}: {workload}: only it or the last run has {format_points(points)}"
             for workload, points in wrong.items()
         ]
-        cells = {key: found for key, found in run.cells.items() if found[0].workload not in wrong}
-        kept.append(replace(run, cells=cells))
-    return kept, tuple(statements)
+        cells = {key: entry for key, entry in run.cells.items() if entry[0].workload not in wrong}
+        comparable.append(replace(run, cells=cells))
+    return comparable, tuple(statements)

@@ -1,7 +1,7 @@
-"""What `tare compare` answers: one run's stacks against a baseline, or the same stacks in two runs.
+"""Comparison of the stacks of one run with a baseline, or of the same stacks in two runs.
 
-Two runs are only compared where they are of one machine, unless asked for. Other software is what one compares, and is
-stated.
+Two runs are compared only if they are of the same machine, or with `across_machines`. Differences in software are
+usually the reason for a comparison: they are stated.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ _VERDICTS_OF_CONDITION: Mapping[GateCondition, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What the user asked for. Without a baseline or margin, those of the last run count; without stacks, all of them.
+    """Options of a comparison. Baseline and margin default to those of the last run, stacks to all of them.
 
-    Runs of unlike machines are compared only `across_machines`. The gate of a history is about changes that became firm
-    with runs which were started at `since` or later, a date or a time as in run.json; without it, with the last run.
+    Runs of different machines are compared only with `across_machines`. The gate of a history fails on changes that
+    became robust with a run started at `since` or later (a date or a time as in run.json), or with the last run if
+    `since` is "".
     """
 
     baseline: str | None = None
@@ -54,10 +55,10 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class GateResult:
-    """What the run must not be, and the cells that are. `lost` are those that had to have a value and have none.
+    """Result of a gate: its conditions, the cells that failed it, and those that lost their value.
 
-    `baseline_changes` are the baseline's own changes between two runs for which the gate cannot tell: the program may
-    have changed everywhere alike, or the machine. `is_undecided` says that it passed although nothing is decided.
+    `baseline_changes` are changes of the baseline itself, for which the gate cannot tell: the program may have changed
+    in all stacks, or the machine. `is_undecided` is true if the gate passed although no cell is decided.
     """
 
     fail_on: tuple[GateCondition, ...]
@@ -70,10 +71,10 @@ class GateResult:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What was compared and what came of it; `compare_headlines` and `baseline_changes` are of two runs only.
+    """Result of a comparison; `changes` and `baseline_changes` are empty for one run.
 
-    `baseline_changes` are the baseline's own changes, which are among the `compare_headlines` instead where its name
-    was asked for.
+    `baseline_changes` are changes of the baseline itself. They are among the `changes` instead if the user requested
+    the baseline as a stack.
     """
 
     runs: tuple[Run, ...]
@@ -86,14 +87,14 @@ class ComparisonResult:
 
 
 def compare_stacks(run: Run, options: CompareOptions) -> ComparisonResult:
-    """Compare the stacks of one run with a baseline, block by block."""
+    """Compare the stacks of one run with a baseline, block by block; raises UsageError or TareError."""
     known = stacks_of(run)
     baseline = require_stack(run, options.baseline or run.record.baseline)
-    asked_for = tuple(require_stack(run, stack) for stack in dict.fromkeys(options.stacks))
-    if baseline in asked_for:
+    requested = tuple(require_stack(run, stack) for stack in dict.fromkeys(options.stacks))
+    if baseline in requested:
         raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
     control = run.record.control if baseline == run.record.baseline else ""
-    chosen = asked_for or tuple(stack for stack in known if stack not in (baseline, run.record.control))
+    chosen = requested or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
         raise UsageError(f"{run.folder}: has no stack but {baseline}", "a comparison needs two stacks")
     require_same_units(units_of(run, {baseline, *chosen}))
@@ -107,7 +108,7 @@ def compare_stacks(run: Run, options: CompareOptions) -> ComparisonResult:
 
 
 def compare_runs(before: Run, after: Run, options: CompareOptions) -> ComparisonResult:
-    """Compare how the stacks stood to the baseline in two runs."""
+    """Compare the ratios of stacks to the baseline in two runs; raises UsageError or TareError."""
     if before.folder.resolve() == after.folder.resolve() or (before.trials and before.trials == after.trials):
         raise UsageError(f"{before.folder} and {after.folder} are the same run", "give the runs before and after")
     if not options.across_machines:
@@ -117,49 +118,50 @@ def compare_runs(before: Run, after: Run, options: CompareOptions) -> Comparison
     for run in (before, after):
         for stack in options.stacks:
             require_stack(run, stack)
-    second = {before.record.control, after.record.control}
-    chosen = options.stacks or tuple(stack for stack in shared if stack not in {baseline, *second})
+    controls = {before.record.control, after.record.control}
+    chosen = options.stacks or tuple(stack for stack in shared if stack not in {baseline, *controls})
     if not chosen:
         raise UsageError(
-            f"{before.folder} and {after.folder} have no stack in common beside {baseline}",
+            f"{before.folder} and {after.folder} have no stack in common but {baseline}",
             f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
         )
     require_same_units(unit for run in (before, after) for unit in units_of(run, {baseline, *chosen}))
     margin = after.record.margin if options.margin is None else options.margin
     summaries = [summarize(select_stacks(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
     earlier, left_out = _drop_incomparable_workloads(*summaries)
-    own = compare_baselines(earlier, summaries[1], margin)
-    changed = (*compare_headlines(earlier, summaries[1], margin), *(own if baseline in options.stacks else ()))
+    of_baseline = compare_baselines(earlier, summaries[1], margin)
+    is_requested = baseline in options.stacks
+    changed = (*compare_headlines(earlier, summaries[1], margin), *(of_baseline if is_requested else ()))
     lacks = (*_missing_baseline_statements(earlier, "before: "), *_missing_baseline_statements(summaries[1], "after: "))
-    differ = (*run_machine_differences(before, after), *run_differences(before, after, {baseline, *chosen}))
-    statements = (*differ, *_unshared_statements(before, after), *left_out, *lacks)
+    differences = (*run_machine_differences(before, after), *run_differences(before, after, {baseline, *chosen}))
+    statements = (*differences, *_unshared_statements(before, after), *left_out, *lacks)
     if not changed:
-        what = "; ".join(left_out) or "they have no workload in common"
-        raise UsageError(f"{before.folder} and {after.folder}: {what}", "compare runs of one suite")
+        reason = "; ".join(left_out) or "they have no workload in common"
+        raise UsageError(f"{before.folder} and {after.folder}: {reason}", "compare runs of one suite")
     cells = tuple(each.cell for each in changed)
-    moved = () if options.stacks else _find_baseline_changes(options.fail_on, own, margin)
+    moved = () if options.stacks else _find_baseline_changes(options.fail_on, of_baseline, margin)
     gate = judge_gate(options.fail_on, cells, _find_lost_cells(changed, summaries[1]), moved)
-    beside = () if baseline in options.stacks else own
+    baseline_changes = () if is_requested else of_baseline
     return _require_comparison(
-        ComparisonResult((before, after), summaries[1], cells, changed, beside, statements, gate)
+        ComparisonResult((before, after), summaries[1], cells, changed, baseline_changes, statements, gate)
     )
 
 
 def _require_comparison(result: ComparisonResult) -> ComparisonResult:
-    """Return the answer; raises TareError if nothing could be compared."""
+    """Return `result`; raises TareError if nothing could be compared."""
     if any(cell.ratio is not None for cell in result.cells) or result.gate.lost:
         return result
     baseline = result.summary.baseline
-    what = f"nothing can be compared with {baseline}: {_missing_reason(result, baseline)}"
-    raise TareError(what, f"`tare show {result.runs[-1].folder}` lists the trials with their reasons")
+    message = f"nothing can be compared with {baseline}: {_missing_reason(result, baseline)}"
+    raise TareError(message, f"`tare show {result.runs[-1].folder}` lists the trials with their reasons")
 
 
 def _missing_reason(result: ComparisonResult, baseline: str) -> str:
     if not result.cells:
         return "the run has no workload"
-    own = [cell for cell in result.summary.headlines if cell.stack == baseline]
-    if own and not any(cell.trials for cell in own):
-        return f"{baseline}: {own[0].skipped or '; '.join(own[0].notes)}"
+    of_baseline = [cell for cell in result.summary.headlines if cell.stack == baseline]
+    if of_baseline and not any(cell.trials for cell in of_baseline):
+        return f"{baseline}: {of_baseline[0].skipped or '; '.join(of_baseline[0].notes)}"
     first = result.cells[0]
     return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
@@ -170,10 +172,10 @@ def judge_gate(
     lost: tuple[Cell, ...],
     baseline_changes: tuple[Cell, ...] = (),
 ) -> GateResult:
-    """Judge the cells. What is lost fails every gate: it is neither better nor equivalent.
+    """Judge the cells by the conditions of a gate.
 
-    What is undecided fails only a gate that names it. A gate cannot tell where no cell has an interval, so that nothing
-    could fail it, and where the baseline itself has changed.
+    Lost cells fail every gate, as they are neither better nor equivalent. Undecided cells fail only a gate that names
+    them. A gate cannot tell if no cell has an interval, so that nothing could fail it, or if the baseline has changed.
     """
     verdicts = verdicts_of(fail_on)
     open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
@@ -194,7 +196,7 @@ def judge_gate(
 def _find_baseline_changes(
     fail_on: tuple[GateCondition, ...], baseline_changes: Sequence[RatioChange], margin: float
 ) -> tuple[Cell, ...]:
-    """Return the baseline's own changes beyond the margin in a direction that the gate is about."""
+    """Return the decided changes of the baseline beyond the margin in a direction that the gate fails on."""
     cells = []
     for cell in (each.cell for each in baseline_changes):
         ratio = cell.ratio or 1.0
@@ -210,18 +212,18 @@ def verdicts_of(fail_on: Sequence[GateCondition]) -> set[str]:
 
 
 def _common_baseline(before: Run, after: Run, requested: str | None) -> str:
-    own = (before.record.baseline, after.record.baseline)
-    if requested is None and own[0] != own[1]:
+    earlier, later = before.record.baseline, after.record.baseline
+    if requested is None and earlier != later:
         raise UsageError(
-            f"the runs have other baselines: {own[0]} before, {own[1]} after", "name one that both have: --baseline"
+            f"the runs have other baselines: {earlier} before, {later} after", "name one that both have: --baseline"
         )
     for run in (before, after):
-        require_stack(run, requested or own[0])
-    return requested or own[0]
+        require_stack(run, requested or earlier)
+    return requested or earlier
 
 
 def _missing_baseline_statements(summary: Summary, when: str) -> tuple[str, ...]:
-    """Describe where the baseline has no value, so that nothing can be compared with it."""
+    """Return a statement for each headline in which the baseline has no value: nothing can be compared there."""
     return tuple(
         f"{when}the baseline {cell.stack} has no value in {cell.name}: {cell.skipped or '; '.join(cell.notes)}"
         for cell in summary.headlines
@@ -230,7 +232,7 @@ def _missing_baseline_statements(summary: Summary, when: str) -> tuple[str, ...]
 
 
 def _drop_incomparable_workloads(before: Summary, after: Summary) -> tuple[Summary, tuple[str, ...]]:
-    """Leave out of the earlier run the workloads that the later one measured differently, and name them."""
+    """Return the earlier run without workloads that the later run measured at other points, and statements."""
     left_out = []
     for workload in before.workloads:
         if workload in after.workloads:
@@ -238,27 +240,27 @@ def _drop_incomparable_workloads(before: Summary, after: Summary) -> tuple[Summa
             if old and new and old != new:
                 left_out.append((workload, format_points(old ^ new)))
     names = [workload for workload, _ in left_out]
-    kept = tuple(cell for cell in before.headlines if cell.workload not in names)
+    headlines = tuple(cell for cell in before.headlines if cell.workload not in names)
     statements = tuple(f"not compared: {workload}: only one run has {points}" for workload, points in left_out)
-    return replace(before, headlines=kept), statements
+    return replace(before, headlines=headlines), statements
 
 
 def _unshared_statements(before: Run, after: Run) -> tuple[str, ...]:
-    """Describe what only one of the runs has."""
+    """Return a statement for the stacks and for the workloads that only one of the runs has."""
     statements = []
     for when, run, other in (("before", before, after), ("after", after, before)):
         control = {before.record.control, after.record.control}
         stacks = [stack for stack in stacks_of(run) if stack not in stacks_of(other) and stack not in control]
         names = {record.name for record in other.record.workloads}
         workloads = [record.name for record in run.record.workloads if record.name not in names]
-        for what, only in (("stack", stacks), ("workload", workloads)):
+        for noun, only in (("stack", stacks), ("workload", workloads)):
             if only:
-                statements.append(f"only {when}: {what}{'s' * (len(only) > 1)} {', '.join(only)}")
+                statements.append(f"only {when}: {noun}{'s' * (len(only) > 1)} {', '.join(only)}")
     return tuple(statements)
 
 
 def _find_lost_cells(ratio_changes: Sequence[RatioChange], after: Summary) -> tuple[Cell, ...]:
-    """Return the cells that had a value before and have none after, though the baseline has one."""
+    """Return the cells with a value before and none after, although the baseline has values after."""
     return tuple(
         each.cell
         for each in ratio_changes

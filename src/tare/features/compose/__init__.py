@@ -1,6 +1,6 @@
-"""An application from a Compose file: `tare application` writes `application.toml` and starts nothing.
+"""Conversion of a Compose file to `application.toml` (`tare application`); nothing is started.
 
-`syntax` reads variables and short forms, and `convert` decides what is kept, left out or refused.
+`syntax` parses variables and short forms, and `convert` decides which keys are kept, left out or refused.
 """
 
 from tare.plugins.feature import Feature

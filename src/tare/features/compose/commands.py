@@ -1,4 +1,4 @@
-"""`tare application`: an application of a compose file."""
+"""Command `tare application`: write the application of a Compose file."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ def application(
         str, typer.Option(help="The service under test [default: the one that publishes ports].", metavar="NAME")
     ] = "",
 ) -> None:
-    """Write the application.toml of a compose file, beside it, and say what it leaves out.
+    """Write the application.toml of a compose file next to it, and say what it leaves out.
 
-    It starts nothing. Variables have their values from the environment, and from .env beside the file. What an
+    It starts nothing. Variables have their values from the environment, and from .env next to the file. What an
     application cannot keep is refused, all of it at once.
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()
-    found = convert_compose(
+    converted = convert_compose(
         parse_compose(read_small(compose, _FILE_KIND), str(compose)), str(compose), service, _read_context(folder)
     )
-    parse_application(found.text, folder)
+    parse_application(converted.text, folder)  # reports faults now, not in the first run
     hint = "move it away, or copy the compose file to another folder"
     with convert_write_errors(target, hint), target.open("x", encoding="utf-8") as file:
-        file.write(found.text)
-    lines = [f"left out: {line}" for line in (*_find_override_files(compose), *found.left_out)]
-    if found.interpolated_variables:
+        file.write(converted.text)
+    lines = [f"left out: {line}" for line in (*_find_override_files(compose), *converted.left_out)]
+    if converted.interpolated_variables:
         lines.append(
-            f"filled in: {', '.join(found.interpolated_variables)}: {target} has their values, so protect it as you do "
-            "the variables"
+            f"filled in: {', '.join(converted.interpolated_variables)}: {target} has their values, so protect it as "
+            "you do the variables"
         )
     print_status(
         *lines, f'{target} is the application; its load is an example. In a suite: use = "application", folder = "…"'
@@ -56,11 +56,15 @@ def application(
 
 
 def _read_context(folder: Path) -> ComposeContext:
-    """Find what is around a compose file. A variable of the shell counts more than one of `.env`, as for engines."""
+    """Return the folder and the variables of a Compose file; the shell overrides `.env`, as for engines.
+
+    Raises UsageError for an unreadable `.env`.
+    """
 
     def read(name: str) -> str | None:
         return read_small(folder / name, _FILE_KIND) if is_file(folder / name) else None
 
+    # Values that are not UTF-8 cannot be written to the file: such variables count as not set.
     shell = {
         name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
     }
@@ -72,29 +76,32 @@ def _read_context(folder: Path) -> ComposeContext:
 
 
 def _find_override_files(compose: Path) -> list[str]:
-    """Name the files that an engine reads beside this one."""
+    """Return a text for each existing override file, which an engine would read in addition to this file."""
     names = (f"{compose.stem}.override{suffix}" for suffix in (".yaml", ".yml"))
-    there = [name for name in names if (compose.parent / name).exists()]
-    return [f"{name}, which engines read, too: `docker compose config` writes one file of all" for name in there]
+    existing = [name for name in names if (compose.parent / name).exists()]
+    return [f"{name}, which engines read, too: `docker compose config` writes one file of all" for name in existing]
 
 
 def parse_compose(text: str, source: str) -> object:
-    """Read a compose file's text, which messages call `source`; raises UsageError for what is no YAML."""
+    """Parse the YAML of a Compose file; raises UsageError, which names `source`, if it is not YAML or too large."""
     try:
         document = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
     except yaml.MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
         raise UsageError(f"{source}: {line}not YAML: {error.problem}", "give a compose file") from None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        what = str(error).partition("\n")[0][:200]
-        raise UsageError(f"{source}: not YAML: {what}", "give a compose file") from None
+        message = str(error).partition("\n")[0][:200]
+        raise UsageError(f"{source}: not YAML: {message}", "give a compose file") from None
     if _count_values(document, {}) > _MAX_VALUES:
         raise UsageError(f"{source}: its aliases make more than {_MAX_VALUES:,} values", "give a compose file")
     return document
 
 
 def _count_values(value: object, counted: dict[int, float]) -> float:
-    """Count the values in a document, one as often as it has aliases; a value within itself has no end."""
+    """Return the number of values in a document with all aliases expanded; infinite for a value within itself.
+
+    Aliases of aliases can expand a small file to billions of values ("billion laughs").
+    """
     if not isinstance(value, dict | list):
         return 1
     if id(value) not in counted:
@@ -105,9 +112,9 @@ def _count_values(value: object, counted: dict[int, float]) -> float:
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """Takes plain words as texts but for nothing, true and false.
+    """YAML loader that reads plain scalars as text, except null, true and false.
 
-    PyYAML follows YAML 1.1, in which `22:22` is 1342 and `no` is false. Engines read a port and a text.
+    PyYAML follows YAML 1.1, in which `22:22` is the number 1342 and `no` is false. Engines read a port and a text.
     """
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}

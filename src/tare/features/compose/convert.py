@@ -1,9 +1,8 @@
-"""A compose file as `application.toml`: what is kept, what is left out, and what is refused.
+"""Converter of a parsed Compose file to `application.toml` (pure: no I/O).
 
-It is pure: the parsed document in, a text out. Kept is what decides what runs: images, entry points and commands, users
-and folders, environments, ports, the order of the start, health checks and mounted files, with the values of variables.
-What says how an engine restarts, names or counts services is left out, and named. What would be another application
-without it is refused, all of it at once.
+Keys that decide what runs are kept: images, entry points and commands, users and folders, environments, ports, the
+start order, health checks and mounted files, with the values of variables. Keys about restarting, naming or counting
+services are left out, with a note. Keys without which the application would be another one are refused, all at once.
 """
 
 from __future__ import annotations
@@ -29,24 +28,21 @@ from tare.features.compose.syntax import (
 from tare.model.errors import Fault, SuiteError, did_you_mean
 from tare.model.units import format_setting
 
-_RENAMED_KEYS = {
-    "user": "user",
-    "working_dir": "folder",
-    "stop_signal": "stop_signal",
-}  # their names in application.toml
+# Keys that are copied, with their names in application.toml.
+_RENAMED_KEYS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}
 _SUPPORTED_KEYS = (
     *("image", "entrypoint", "command", *_RENAMED_KEYS, "environment", "env_file", "ports", "expose"),
     *("depends_on", "links", "healthcheck", "volumes"),
 )
 _CONFIG_HINT = "let `docker compose config` write a file that has all values in it, and give that"
-_REFUSAL_HINTS = {  # with what to do
+_REFUSAL_HINTS = {  # keys that are refused, each with a hint
     "privileged": "an instance has no more rights than an application needs: leave this service out",
     "devices": "an instance has no devices of the machine: leave this service out",
     "cap_add": "an instance has no rights of the machine's administrator: leave this service out",
     "device_cgroup_rules": "an instance has no devices of the machine: leave this service out",
     "gpus": "an instance has no devices of the machine: leave this service out",
     "userns_mode": "an instance has no rights of the machine's administrator: leave this service out",
-    "pid": "an instance sees its own processes alone: leave this service out",
+    "pid": "an instance sees only its processes: leave this service out",
     "ipc": "services find each other over the network alone: leave this service out",
     "volumes_from": "services find each other over the network alone: leave this service out",
     "network_mode": "all services are on one network of tare's: leave it out",
@@ -58,7 +54,7 @@ _REFUSAL_HINTS = {  # with what to do
 }
 _NAME_KEYS = ("container_name", "hostname", "domainname")
 _TOP_LEVEL_KEYS = ("services", "version", "name")
-_READY_WITHIN = "90s"  # three checks, 30 s apart: what Compose does if not said
+_READY_WITHIN = "90s"  # the default of Compose: three checks, 30 s apart
 _EXAMPLE_LOAD = """
 [load]  # wrk asks for the first page: write here what your users do
 packages = ["wrk"]
@@ -75,10 +71,7 @@ pattern = '^Requests/sec: +{number}$'
 
 @dataclass(frozen=True)
 class ConvertedCompose:
-    """The text of `application.toml`, and a line for each thing that is left out.
-
-    The variables `interpolate` had their values from elsewhere than the file.
-    """
+    """Text of `application.toml`, a line for each key that is left out, and the variables from outside of the file."""
 
     text: str
     left_out: tuple[str, ...]
@@ -91,10 +84,10 @@ def _read_nothing(_: str) -> str | None:
 
 @dataclass(frozen=True)
 class ComposeContext:
-    """What is around a compose file.
+    """Surroundings of a Compose file.
 
-    `folder` is the absolute path of its folder: what `docker compose config` has written names all files by such paths.
-    `variables` are those of the shell and of `.env`. `read` returns the text of a file in the folder, None without one.
+    `folder` is the absolute path of its folder: files written by `docker compose config` have absolute paths.
+    `variables` are those of the shell and of `.env`. `read` returns the text of a file in the folder, or None.
     """
 
     folder: str = ""
@@ -105,9 +98,9 @@ class ComposeContext:
 def convert_compose(
     document: object, source: str, under_test: str = "", context: ComposeContext | None = None
 ) -> ConvertedCompose:
-    """Convert a parsed compose file; raises SuiteError with all that cannot be kept, each under its key.
+    """Convert a parsed Compose file; raises SuiteError with all keys that cannot be kept.
 
-    Without a name, the service under test is the one that publishes ports.
+    If `under_test` is "", the service under test is the only one that publishes ports.
     """
     context = context or ComposeContext()
     return _Conversion(source, context, Variables(context.variables)).convert(document, under_test)
@@ -123,13 +116,10 @@ class _Conversion:
     left_out: list[str] = field(default_factory=list)
 
     def convert(self, document: object, under_test: str) -> ConvertedCompose:
-        name = (
-            str(self._interpolate("name", document["name"]))
-            if isinstance(document, dict) and "name" in document
-            else ""
-        )
-        said = self.context.variables.get("COMPOSE_PROJECT_NAME", "") or name
-        self.project = normalize_project_name(said or PurePosixPath(self.context.folder).name)
+        table = document if isinstance(document, dict) else {}
+        name = str(self._interpolate("name", table["name"])) if "name" in table else ""
+        name = self.context.variables.get("COMPOSE_PROJECT_NAME", "") or name
+        self.project = normalize_project_name(name or PurePosixPath(self.context.folder).name)
         services = self._find_services(document)
         texts = {name: self._convert_service(name, service) for name, service in services.items()}
         chosen = self._choose_under_test(services, under_test) if services else ""
@@ -141,9 +131,8 @@ class _Conversion:
             raise SuiteError(self.faults)
         tables = [f"[application]\nunder_test = {format_setting(chosen)}\n"]
         tables += [_format_table(name, texts[name]) for name in order]
-        return ConvertedCompose(
-            "\n".join(tables) + _EXAMPLE_LOAD, tuple(self.left_out), tuple(sorted(self.variables.used))
-        )
+        text = "\n".join(tables) + _EXAMPLE_LOAD
+        return ConvertedCompose(text, tuple(self.left_out), tuple(sorted(self.variables.used)))
 
     def _add_fault(self, key: str, what: str, hint: str) -> None:
         self.faults.append(Fault(f"{self.source}: {key}: {what}", hint))
@@ -162,22 +151,22 @@ class _Conversion:
                 self._add_fault("include", "the services of other files are not read", _CONFIG_HINT)
             elif name not in _TOP_LEVEL_KEYS and not str(name).startswith("x-"):
                 self._leave_out(str(name))
-        found: dict[str, Mapping[str, object]] = {}
+        started: dict[str, Mapping[str, object]] = {}
         for name, service in services.items():
             if not isinstance(service, dict):
                 self._add_fault(f"services.{name}", "not a table", "write its image and its settings below it")
             elif service.get("profiles"):
                 self._leave_out(f"services.{name}", "it has a profile: an engine starts it only on request")
             else:
-                found[str(name)] = self._interpolate_settings(f"services.{name}", service)
-        return found
+                started[str(name)] = self._interpolate_settings(f"services.{name}", service)
+        return started
 
     def _interpolate_settings(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
-        """Return the settings that are there, with their variables filled in where they count."""
-        there = {str(name): value for name, value in service.items() if value is not None}
+        """Return the settings that are not null; fill in variables of kept keys, others need not be set."""
+        present = {str(name): value for name, value in service.items() if value is not None}
         return {
             name: self._interpolate(f"{key}.{name}", value) if name in _SUPPORTED_KEYS else value
-            for name, value in there.items()
+            for name, value in present.items()
         }
 
     def _interpolate(self, key: str, value: object) -> object:
@@ -187,10 +176,10 @@ class _Conversion:
             return [self._interpolate(key, each) for each in value]
         if not isinstance(value, str):
             return value
-        try:  # of a port, only the service's own counts
+        try:  # a variable in the published port need not be set: only the port of the service is used
             return interpolate(value, self.variables, "" if key.endswith(".ports") else None)
         except ValueError as error:
-            hint = "write its value into .env beside the file, or before the command: NAME=value tare application …"
+            hint = "write its value into .env next to the file, or before the command: NAME=value tare application …"
             self._add_fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")
             return value
 
@@ -210,10 +199,7 @@ class _Conversion:
         environment |= self._convert_environment(f"{key}.environment", service.get("environment", {}))
         if environment:
             settings["environment"] = environment
-        if ports := [
-            *self._convert_ports(f"{key}.ports", service, "ports"),
-            *self._convert_ports(f"{key}.expose", service, "expose"),
-        ]:
+        if ports := [port for name in ("ports", "expose") for port in self._convert_ports(key, service, name)]:
             settings["port"], *others = dict.fromkeys(ports)
             for each in others:
                 self._leave_out(f"{key}.ports", f"port {each}, as the load knows one")
@@ -223,7 +209,7 @@ class _Conversion:
         return settings
 
     def _refuse_unsupported(self, key: str, service: Mapping[str, object]) -> None:
-        """Refuse devices, services that end, and other names, which stand below settings that may be kept."""
+        """Add faults for devices, services that end, and link aliases, which are nested in keys that may be kept."""
         if get_nested(service, "deploy", "resources", "reservations", "devices"):
             self._add_fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSAL_HINTS["devices"])
         for name in dependencies_of(service):
@@ -234,9 +220,8 @@ class _Conversion:
         for link in map(str, links) if isinstance(links, list) else ():
             name, _, other = link.partition(":")
             if other not in {"", name}:
-                self._add_fault(
-                    f"{key}.links", f"{name} has another name, {other}", f"let it be found by the name {name}"
-                )
+                hint = f"let it be found by the name {name}"
+                self._add_fault(f"{key}.links", f"{name} has another name, {other}", hint)
 
     def _convert_image(self, key: str, service: Mapping[str, object]) -> str:
         image = service.get("image")
@@ -244,12 +229,12 @@ class _Conversion:
             image = f"{self.project}-{key.removeprefix('services.')}"  # as Compose names what it builds
         if not isinstance(image, str):
             hint = "give it a name in the file, as in image: shop-web:1, and build it: docker compose build"
-            what = "nobody has built its image" if "build" in service else "missing"
-            self._add_fault(f"{key}.image", what, hint)
+            fault = "nobody has built its image" if "build" in service else "missing"
+            self._add_fault(f"{key}.image", fault, hint)
             return ""
         if "build" not in service:
             return f"docker://{image}"
-        if image.startswith("localhost/"):  # engines name so what they build: `Source.places` begins with theirs
+        if image.startswith("localhost/"):  # engines name the images that they build so: search their stores first
             self._leave_out(f"{key}.build", f"{image} is taken from Podman or Docker: build it before, as root")
             return f"docker://{image}"
         tagged = "@" in image or ":" in image.rpartition("/")[2]
@@ -258,7 +243,7 @@ class _Conversion:
         return f"docker-daemon:{image}"
 
     def _convert_program(self, key: str, service: Mapping[str, object]) -> dict[str, object]:
-        """Return which program is started, its user and its folder, as far as the file has them."""
+        """Return the program of a service, its user and its folder; keys that the file lacks are missing."""
         settings: dict[str, object] = {}
         if "entrypoint" in service:
             words = self._split_words(f"{key}.entrypoint", service["entrypoint"])
@@ -267,11 +252,11 @@ class _Conversion:
             if words := self._split_words(f"{key}.command", service["command"]):
                 settings["command"] = words
             elif not settings.get("entry_point"):
-                hint = "leave it out for the image's own, or write the whole program in entrypoint"
+                hint = "leave it out to use that of the image, or write the whole program in entrypoint"
                 self._add_fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
-        for name, ours in _RENAMED_KEYS.items():
+        for name, new_name in _RENAMED_KEYS.items():
             if service.get(name, "") != "":
-                settings[ours] = str(service[name])
+                settings[new_name] = str(service[name])
         return settings
 
     def _split_words(self, key: str, command: object) -> list[str]:
@@ -294,25 +279,25 @@ class _Conversion:
         if not isinstance(environment, dict):
             self._add_fault(key, "neither a table nor a list", "write NAME: value")
             return {}
-        found = {}
+        variables = {}
         for name, value in environment.items():
             text = self.variables.get(str(name)) if value is None else value
             if text is None:
                 self._leave_out(f"{key}.{name}", "it is not set")
             else:
-                found[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
-        self._refuse_placeholders(key, found.values())
-        return found
+                variables[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
+        self._refuse_placeholders(key, variables.values())
+        return variables
 
     def _refuse_placeholders(self, key: str, texts: object) -> None:
-        """Refuse texts in which tare would put something that the file does not say."""
+        """Add a fault for texts with placeholders of application.toml, which tare would replace."""
         for place in ("{listen}", "{port}"):
             if any(place in str(each) for each in (texts if isinstance(texts, Iterable) else ())):
                 self._add_fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
 
     def _read_env_files(self, key: str, entries: object) -> dict[str, str]:
-        """Return the variables of files; of two with one name, that of the later file."""
-        found: dict[str, str] = {}
+        """Return the variables of environment files; later files override earlier ones."""
+        variables: dict[str, str] = {}
         for each in entries if isinstance(entries, list) else [entries]:
             described = each if isinstance(each, dict) else {"path": each}
             path = self._relative_path(key, str(described.get("path", "")))
@@ -323,27 +308,26 @@ class _Conversion:
                 self._add_fault(key, f"there is no file {path}", "write it, or take it out of env_file")
             else:
                 try:
-                    found |= read_variables(text, self.context.variables)
+                    variables |= read_variables(text, self.context.variables)
                 except ValueError as error:
                     self._add_fault(key, f"{path}: {error}", "write NAME=value in each line")
-        self.variables.used |= found.keys()
-        return found
+        self.variables.used |= variables.keys()
+        return variables
 
     def _relative_path(self, key: str, source: str) -> str:
-        """Return a path as of the file's folder; empty, with a fault, for what is outside."""
+        """Return a path relative to the folder of the file; add a fault and return "" for a path outside."""
         path = PurePosixPath(source)
         if path.is_absolute() and path.is_relative_to(self.context.folder):
             path = path.relative_to(self.context.folder)
         if path.is_absolute() or source.startswith(("~", "$")) or ".." in path.parts:
-            self._add_fault(
-                key, f"{source} is outside of the folder", "copy it into the folder of the file, and name that"
-            )
+            hint = "copy it into the folder of the file, and name that"
+            self._add_fault(key, f"{source} is outside of the folder", hint)
             return ""
         return str(path)
 
-    def _convert_ports(self, key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
-        """Yield the TCP ports on which a service listens; those of the machine are not needed."""
-        entries = service.get(setting, [])
+    def _convert_ports(self, service_key: str, service: Mapping[str, object], setting: str) -> Iterator[int]:
+        """Yield the TCP ports on which a service listens; published ports of the machine are not used."""
+        key, entries = f"{service_key}.{setting}", service.get(setting, [])
         for each in entries if isinstance(entries, list) else []:
             protocol, port = parse_port(each)
             if protocol != "tcp":
@@ -373,7 +357,7 @@ class _Conversion:
         return {"ready_command": words, "ready_within": _READY_WITHIN}
 
     def _convert_volumes(self, key: str, volumes: object) -> dict[str, str]:
-        """Return the files that are mounted from below the folder; volumes of an engine begin empty in each trial."""
+        """Return the files that are mounted from the folder, by target; volumes of an engine are left out."""
         files = {}
         for each in volumes if isinstance(volumes, list) else []:
             source, target = parse_mount(each)
@@ -396,14 +380,13 @@ class _Conversion:
         published = [name for name, service in services.items() if service.get("ports")]
         if len(published) == 1 or len(services) == 1:
             return (published or [*services])[0]
-        what = f"{', '.join(published)} publish ports" if published else "no service publishes a port"
-        self._add_fault(
-            "services", f"{what}: which one is under test?", f"say it: --service {(published or [*services])[0]}"
-        )
+        reason = f"{', '.join(published)} publish ports" if published else "no service publishes a port"
+        hint = f"say it: --service {(published or [*services])[0]}"
+        self._add_fault("services", f"{reason}: which one is under test?", hint)
         return ""
 
     def _sort_services(self, services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-        """Return the names of the services, each after those that it depends on, and as in the file otherwise."""
+        """Return the names of the services in start order: dependencies first, otherwise as in the file."""
         order = sort_by_dependency(services)
         if left := [name for name in services if name not in order]:
             names = ", ".join(left)

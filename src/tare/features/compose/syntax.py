@@ -1,7 +1,7 @@
-"""Variables, `.env` files and short forms of compose files.
+"""Syntax of Compose files: variables, `.env` files and short forms (pure: no I/O).
 
-It is pure, and follows the Compose specification with one exception: a variable that is not set is refused, where an
-engine warns and uses an empty text.
+The module follows the Compose specification with one exception: a variable that is not set is refused. An engine warns
+and uses an empty text, which would silently measure another application.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATOR = re.compile(r":?[-?+]")
-_MAX_SHOWN_CHARACTERS = 20  # characters of what cannot be read
+_MAX_SHOWN_CHARACTERS = 20  # of a faulty placeholder, in messages
 _EMPTY = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
 _LINE = re.compile(
     r"""[ \t]*(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[ \t]*
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,5}")
 
 @dataclass
 class Variables:
-    """Values by their names. It notes the names whose values were `used`."""
+    """Values of variables by name, with the set of names whose values were `used`."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -44,7 +44,8 @@ class Variables:
 def interpolate(text: str, variables: Variables, default: str | None = None) -> str:
     """Replace the placeholders of a text, as an engine does; `$$` is a dollar sign.
 
-    `default` is the value of a variable that is not set. Raises ValueError without one, and for a wrong placeholder.
+    `default` is the value of variables that are not set. Raises ValueError for a faulty placeholder, and for a variable
+    that is not set if `default` is None.
     """
     done, at = [], 0
     while (start := text.find("$", at)) >= 0:
@@ -70,44 +71,45 @@ def interpolate(text: str, variables: Variables, default: str | None = None) -> 
 
 
 def _find_closing_brace(text: str, at: int) -> int:
-    """Find the brace that closes a placeholder; its default may have others."""
+    """Return the index of the brace that closes a placeholder, whose default may contain placeholders."""
     depth = 1
-    for found in re.finditer(r"\$\$|\$\{|\}", text[at:]):
-        depth += {"$$": 0, "${": 1, "}": -1}[found[0]]
+    for match in re.finditer(r"\$\$|\$\{|\}", text[at:]):
+        depth += {"$$": 0, "${": 1, "}": -1}[match[0]]
         if depth == 0:
-            return at + found.start()
+            return at + match.start()
     raise ValueError(f"a brace is not closed in {text[:100]!r}")
 
 
 def _expand_placeholder(name: str, rest: str, variables: Variables, default: str | None) -> str:
-    """Return the value of a placeholder; `rest` is what follows its name, such as `:-default`."""
-    how = _OPERATOR.match(rest)
-    if rest and how is None:
+    """Return the value of a placeholder; `rest` is the text after its name, such as `:-default`."""
+    operator = _OPERATOR.match(rest)
+    if rest and operator is None:
         raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")
-    there = variables.get(name)
-    if how is None:
-        if there is None and default is None:
+    value = variables.get(name)
+    if operator is None:
+        if value is None and default is None:
             raise ValueError(f"the variable {name} is not set")
-        return there if there is not None else default or ""
-    instead, usable = rest[how.end() :], bool(there) if how[0].startswith(":") else there is not None
-    if how[0].endswith("+"):
-        return interpolate(instead, variables, default) if usable else ""
-    if there is not None and usable:
-        return there
-    if how[0].endswith("?"):
-        said = interpolate(instead, variables, default)
-        raise ValueError(f"the variable {name} is not set" + (f": {said[:100]}" if said else ""))
-    return interpolate(instead, variables, default)
+        return value if value is not None else default or ""
+    # With a colon, an empty value counts as not set.
+    operand, usable = rest[operator.end() :], bool(value) if operator[0].startswith(":") else value is not None
+    if operator[0].endswith("+"):
+        return interpolate(operand, variables, default) if usable else ""
+    if value is not None and usable:
+        return value
+    if operator[0].endswith("?"):
+        message = interpolate(operand, variables, default)
+        raise ValueError(f"the variable {name} is not set" + (f": {message[:100]}" if message else ""))
+    return interpolate(operand, variables, default)
 
 
 def read_variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Read a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments and placeholders.
+    """Parse a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments and placeholders.
 
-    Placeholders name variables `environment`, or of earlier lines. A name alone has the value that it has around, if
-    any. Raises ValueError with the line that cannot be read.
+    Placeholders refer to variables of `environment` or of earlier lines. A line with a name only takes the value from
+    these, if there is one. Raises ValueError, which names the line.
     """
     text = text.replace("\r\n", "\n")
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     at = 0
     while at < len(text):
         if empty := _EMPTY.match(text, at):
@@ -118,20 +120,20 @@ def read_variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
         if match is None:
             raise ValueError(f"line {line}: neither NAME=value nor a comment")
         try:
-            value = _parse_value(match, Variables({**found, **environment}))
+            value = _parse_value(match, Variables({**variables, **environment}))
         except ValueError as error:
             raise ValueError(f"line {line}: {error}") from None
         if value is not None:
-            found[match["name"]] = value
+            variables[match["name"]] = value
         at = match.end()
-    return found
+    return variables
 
 
 def _parse_value(line: re.Match[str], variables: Variables) -> str | None:
     if line["literal"] is not None:
         return line["literal"]
     if line["quoted"] is not None:
-        # A backslash before a dollar sign keeps it, as $$ does.
+        # `\$` is a dollar sign, like `$$`.
         unescaped = _ESCAPED.sub(lambda each: _CHARACTERS.get(each[1], each[1]), line["quoted"].replace("\\$", "$$"))
         return interpolate(unescaped, variables)
     if line["plain"] is None:
@@ -140,7 +142,7 @@ def _parse_value(line: re.Match[str], variables: Variables) -> str | None:
 
 
 def dependencies_of(service: Mapping[str, object]) -> tuple[str, ...]:
-    """Name the services that start before this one."""
+    """Return the names of the services that must start before this one."""
     depends_on, links = service.get("depends_on"), service.get("links")
     depended = [str(each) for each in depends_on] if isinstance(depends_on, list | dict) else []
     linked = [str(each).partition(":")[0] for each in links] if isinstance(links, list) else []
@@ -148,25 +150,25 @@ def dependencies_of(service: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def get_nested(value: object, *keys: str) -> object:
-    """Return what stands below these keys; None if there is nothing."""
+    """Return the value at a path of keys in nested tables; None if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
 
 
 def parse_port(entry: object) -> tuple[str, int | None]:
-    """Return the protocol and the service's own port; None for what is not one port."""
+    """Return the protocol and the container port of an entry; the port is None for a range or an invalid port."""
     if isinstance(entry, dict):
         protocol, text = str(entry.get("protocol", "tcp")), str(entry.get("target", ""))
     else:
         text, _, protocol = str(entry).partition("/")
         text = text.rpartition(":")[2]
-    found = _NUMBER.fullmatch(text) is not None and 0 < int(text) < 65536
-    return protocol or "tcp", int(text) if found else None
+    is_port = _NUMBER.fullmatch(text) is not None and 0 < int(text) < 65536
+    return protocol or "tcp", int(text) if is_port else None
 
 
 def parse_mount(entry: object) -> tuple[str, str]:
-    """Return what is mounted, and where; nothing for a volume of an engine's."""
+    """Return source and target of a mount; the source is "" for a volume of the engine."""
     if isinstance(entry, dict):
         source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
         return source, str(entry.get("target", ""))
@@ -177,7 +179,7 @@ def parse_mount(entry: object) -> tuple[str, str]:
 
 
 def sort_by_dependency(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:
-    """Name the services, each after those that it depends on, but for those of a circle and what depends on it."""
+    """Return the names of services, dependencies first, without those of a cycle and those that depend on it."""
     left = {name: {each for each in dependencies_of(service) if each in services} for name, service in services.items()}
     order: list[str] = []
     while ready := next((name for name, first in left.items() if first <= {*order}), ""):
@@ -187,5 +189,5 @@ def sort_by_dependency(services: Mapping[str, Mapping[str, object]]) -> tuple[st
 
 
 def normalize_project_name(name: str) -> str:
-    """Return the name of a project as Compose makes it, with which the names of what it builds begin."""
+    """Return the project name as Compose normalizes it; names of the images that Compose builds begin with it."""
     return re.sub(r"[^-_a-z0-9]", "", name.lower()).lstrip("-_")

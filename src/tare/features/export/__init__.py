@@ -1,4 +1,4 @@
-"""The telemetry of finished runs as OpenMetrics, for the tools that operators have (docs/data.md)."""
+"""Export of the telemetry of finished runs as OpenMetrics, for operators' tools (docs/data.md)."""
 
 from tare.plugins.feature import Feature
 

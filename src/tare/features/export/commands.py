@@ -1,4 +1,4 @@
-"""`tare export`: the telemetry of runs as OpenMetrics."""
+"""Command `tare export`: telemetry of runs as OpenMetrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def export(
 
 
 def _refuse_same_names(runs: Sequence[Run]) -> None:
-    """Refuse runs whose folders have the same name, which would be one run for the server."""
+    """Raise UsageError for runs whose folders have the same name: a server would merge their series."""
     names = [run.folder.resolve().name for run in runs]
     for name in names:
         if names.count(name) > 1:
@@ -42,7 +42,7 @@ def _refuse_same_names(runs: Sequence[Run]) -> None:
 
 
 def _write(path: Path, texts: Iterable[str]) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically; raises UsageError."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         with convert_write_errors(path, "give another file by --out"):

@@ -1,7 +1,7 @@
-"""Write telemetry samples as OpenMetrics text.
+"""OpenMetrics text from telemetry samples.
 
-The text has all samples of a family of metrics together, and a run has them by time. So each family is written into
-separate temporary files, and then one after the other: a run of any size takes little memory.
+OpenMetrics requires all samples of a metric family together, but a run has them by time. So each family is written to
+separate temporary files, which are then joined: a run of any size takes little memory.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 @dataclass(frozen=True)
 class TelemetrySample:
-    """One row of the telemetry. `values` are by column, those of `cpus` by number and kind of time; NULLs are missing.
+    """Row of the telemetry: `values` by column, `cpus` by CPU number and mode; NULLs are missing.
 
-    `labels` are `run` and `scope`, and `stack`, `workload`, `block` and `trial` as far as it is of one.
+    `labels` are `run` and `scope`, and `stack`, `workload`, `block` and `trial` if the sample belongs to one of each.
     """
 
     labels: Labels
@@ -49,7 +49,7 @@ class TelemetrySample:
 
 @dataclass(frozen=True)
 class _File:
-    """A telemetry file: its trials in the journal, and the moment of its first sample."""
+    """Telemetry file: its trials in the journal, and the time of its first sample in ns since 1970."""
 
     path: Path
     trials: Mapping[str, Trial]
@@ -57,11 +57,11 @@ class _File:
 
 
 def samples_of(run: Run) -> Iterator[TelemetrySample]:
-    """Yield the samples of all trials in the journal; those of a series one after the other.
+    """Yield the samples of all trials in the journal, grouped by series.
 
-    Raises UsageError for a file that cannot be read, and for a run without any.
+    Raises UsageError for an unreadable file, and for a run without telemetry.
     """
-    import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
+    import duckdb  # noqa: PLC0415 - its import takes a fifth of a second
 
     paths = sorted((run.folder / "telemetry").glob("*.parquet"))
     if not paths:
@@ -71,23 +71,23 @@ def samples_of(run: Run) -> Iterator[TelemetrySample]:
             try:
                 yield from _samples_in(connection, path, run)
             except (duckdb.Error, TypeError, ValueError) as error:  # untrusted columns may be of any type
-                what = f"{path}: cannot be read: {str(error).splitlines()[0]}"
-                raise UsageError(what, "remove the file to export the others") from error
+                message = f"{path}: cannot be read: {str(error).splitlines()[0]}"
+                raise UsageError(message, "remove the file to export the others") from error
 
 
 def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterator[TelemetrySample]:
     pattern = glob.escape(str(path))
-    table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b is no column
+    table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b must not become a column
     columns = table.columns
     if not {"seconds", "scope", "trial", "time"} <= {*columns}:
         raise ValueError("not the columns of a telemetry")
     file = _describe_file(table, path, {trial.trial: trial for trial in run.trials})
-    if not file.trials:  # of a block that was stopped, and is not in the journal
+    if not file.trials:  # the file of an interrupted block, which is not in the journal
         return
     query = "SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, trial, seconds"
     rows = connection.execute(query, [pattern])
-    while found := rows.fetchmany(_FETCH_ROWS):
-        for row in found:
+    while batch := rows.fetchmany(_FETCH_ROWS):
+        for row in batch:
             fields = dict(zip(columns, row, strict=True))
             if fields["scope"] == "host" or fields["trial"] in file.trials:
                 yield _to_sample(fields, file, run.folder.resolve().name)
@@ -115,11 +115,11 @@ def _to_sample(fields: Mapping[str, Any], file: _File, run: str) -> TelemetrySam
 
 
 def _labels(trial: Trial | None, file: _File) -> Labels:
-    """Name a trial; of the machine, its block, and the trial if it was alone on it."""
-    alone = next(iter(file.trials.values()))
-    named = trial or alone
+    """Return the labels of a trial; for samples of the host those of its block, and of its only trial."""
+    first = next(iter(file.trials.values()))
+    named = trial or first
     labels = (("workload", named.workload), ("block", str(named.block)))
-    if trial is None and (len(file.trials) > 1 or file.path.stem != alone.trial):
+    if trial is None and (len(file.trials) > 1 or file.path.stem != first.trial):
         return labels
     return (("stack", named.stack), *labels, ("trial", named.trial))
 
@@ -135,7 +135,7 @@ def _times_by_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict
 
 @dataclass(frozen=True)
 class Family:
-    """A family of metrics. Its unit, if it has one, is the end of its name."""
+    """Metric family. OpenMetrics requires that its unit, if it has one, ends its name."""
 
     name: str
     kind: Literal["counter", "gauge"]
@@ -193,9 +193,9 @@ FAMILIES = (*dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()), E
 
 
 def _metric_values(sample: TelemetrySample) -> Iterator[tuple[Family, Labels, float]]:
-    """Yield the values of a sample, each with its family and the labels that it has in addition to the sample's."""
+    """Yield the values of a sample, each with its family and the labels in addition to those of the sample."""
     for column, value in sample.values.items():
-        if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have others
+        if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have more columns
             yield (*FAMILY_OF_COLUMN[column], value)
     for number, times in sample.cpus.items():
         for mode, value in times.items():
@@ -204,22 +204,22 @@ def _metric_values(sample: TelemetrySample) -> Iterator[tuple[Family, Labels, fl
 
 
 def format_series(family: Family, *labels: Labels) -> str:
-    """Write the name of a series with these labels together."""
+    """Return the name of a series with all these labels."""
     return f"{family.metric}{{{','.join(written for each in labels if (written := _format_labels(each)))}}}"
 
 
-@lru_cache(maxsize=1024)  # they come again with each sample
+@lru_cache(maxsize=1024)  # the same labels recur with each sample
 def _format_labels(labels: Labels) -> str:
     return ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels)
 
 
 def escape_label_value(text: str) -> str:
-    """Escape the value of a label."""
+    """Return the value of a label with backslashes, quotes and line ends escaped."""
     return text.translate(_LABEL_ESCAPES)
 
 
 class _Spool:
-    """Texts by key, in files of a folder as soon as there are many."""
+    """Spool: lines by family and labels, buffered in memory and flushed to files of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -228,14 +228,14 @@ class _Spool:
         self._count = 0
 
     def add(self, family: Family, labels: Labels, line: str) -> None:
-        """Add a line to those of a family with these labels of its own."""
+        """Add a line of a family; `labels` are those in addition to the labels of the sample."""
         self._waiting.setdefault((family, labels), []).append(line)
         self._count += 1
         if self._count >= _MAX_BUFFERED_LINES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits. A file is not kept open: there may be more than a process can have."""
+        """Write the buffered lines. Files are closed again: there may be more than a process can open."""
         for key, lines in self._waiting.items():
             path = self._files.setdefault(key, self._folder / str(len(self._files)))
             with path.open("a", encoding="utf-8") as file:
@@ -244,7 +244,7 @@ class _Spool:
         self._count = 0
 
     def read_texts(self, family: Family) -> Iterator[str]:
-        """Yield the texts of a family, in pieces."""
+        """Yield the text of a family in pieces of at most 1 Mi characters."""
         for path in [path for (each, _), path in self._files.items() if each == family]:
             with path.open(encoding="utf-8") as file:
                 while text := file.read(_CHUNK_CHARACTERS):
@@ -252,20 +252,20 @@ class _Spool:
 
 
 def format_samples(samples: Iterable[TelemetrySample]) -> Iterator[str]:
-    """Write samples, in pieces."""
+    """Yield the OpenMetrics text of samples in pieces."""
     with tempfile.TemporaryDirectory(prefix="tare-export-") as folder:
         spool = _Spool(Path(folder))
         for sample in samples:
             seconds = f"{sample.nanoseconds / 1e9:.3f}"
-            for family, own, value in _metric_values(sample):
-                spool.add(family, own, f"{format_series(family, sample.labels, own)} {value!r} {seconds}\n")
+            for family, labels, value in _metric_values(sample):
+                spool.add(family, labels, f"{format_series(family, sample.labels, labels)} {value!r} {seconds}\n")
         spool.flush()
         for family in FAMILIES:
-            found = spool.read_texts(family)
-            if (first := next(found, None)) is not None:
+            texts = spool.read_texts(family)
+            if (first := next(texts, None)) is not None:
                 yield _family_header(family)
                 yield first
-                yield from found
+                yield from texts
     yield "# EOF\n"
 
 

@@ -1,7 +1,7 @@
-"""One suite on many machines, by Ansible, whose connections, users and secrets it uses: `tare fleet`.
+"""Fleet: one suite on many machines through Ansible, with its connections, users and secrets (`tare fleet`).
 
-`controller` measures, with the state in `state`, and asks machines by its scripts. `comparison` says what holds on
-machines that were not measured; it reads each run's `headline_cache` in place of its journal.
+`controller` measures, keeps its progress in `state`, and polls machines by the scripts there. `comparison` infers
+results for machines that were not measured; it reads the `headline_cache` of each run instead of its journal.
 """
 
 from tare.plugins.feature import Feature

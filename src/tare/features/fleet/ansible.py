@@ -1,6 +1,6 @@
-"""Ansible for a fleet: reads its inventory, and runs playbooks through ansible-runner.
+"""Ansible for a fleet: inventory, and playbooks through ansible-runner.
 
-An inventory is refused where it names a machine twice, which would disturb its own measurement.
+An inventory that names a machine twice is refused: two runs at once on a machine disturb each other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INSTALL_HINT = "pip install 'tare-bench[fleet]'"
 _OUTCOMES = {"runner_on_ok": "ok", "runner_on_failed": "failed", "runner_on_unreachable": "unreachable"}
 _SYSTEM_ERROR = re.compile(r"\[Errno \d+\] ([^:\]]+)")  # such as `[Errno 28] No space left on device: '/etc/x'`
 _ERROR_PREFIXES = re.compile(r"^(Task failed: |Module failed: |Failed to connect to the host via ssh: )+")
-_MAX_MESSAGE_CHARACTERS = 300  # characters of a message
+_MAX_MESSAGE_CHARACTERS = 300  # modules report whole scripts and outputs as messages
 SERVERS = "servers"
 _CLIENTS = "clients"
 _TIMEOUT_SECONDS = 60.0
@@ -34,7 +34,7 @@ _EXAMPLE = "[servers], and below it a line for each machine: web1 ansible_host=2
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What a task ended with on a machine: `ok`, `failed` or `unreachable`, its output, and the reason of a failure."""
+    """Result of a task on a machine: `ok`, `failed` or `unreachable`, the output, and the reason of a failure or ""."""
 
     machine: str
     task: str
@@ -44,7 +44,7 @@ class TaskResult:
 
     @property
     def step(self) -> str:
-        """The task's own name, without its role's."""
+        """The name of the task without that of its role."""
         return self.task.rpartition(" : ")[2]
 
 
@@ -53,11 +53,12 @@ ResultCallback = Callable[[TaskResult], None]
 
 def find_ansible_command(name: str) -> str:
     """Return the path of one of Ansible's commands; raises TareError if it is not installed."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if not found:
+    # The environment of the running Python first: it may not be on PATH, as with pipx.
+    in_environment = Path(sys.executable).with_name(name)
+    path = str(in_environment) if in_environment.exists() else shutil.which(name)
+    if not path:
         raise TareError(f"Ansible is not installed: {name} is missing", _INSTALL_HINT)
-    return found
+    return path
 
 
 def find_collection() -> Path:
@@ -70,23 +71,23 @@ def find_collection() -> Path:
 
 @dataclass(frozen=True)
 class Playbooks:
-    """Runs playbooks on machines of an inventory."""
+    """Playbooks of tare's collection for machines of an inventory; setting `stop` ends them."""
 
     inventory: Path
-    folder: Path  # of Ansible's own files, which are gone afterwards
+    folder: Path  # temporary, for files of ansible-runner
     stop: Event
 
     def run(self, name: str, machines: Sequence[str], variables: Mapping[str, Any], on_result: ResultCallback) -> None:
-        """Run a playbook on these machines; `on_result` is called for each task of each. Raises TareError.
+        """Run a playbook on these machines; call `on_result` after each task on each machine. Raises TareError.
 
         A machine that fails does not stop the others. Once `stop` is set, the playbook is ended.
         """
-        import ansible_runner  # noqa: PLC0415 - it is only there with the extra `fleet`
+        import ansible_runner  # noqa: PLC0415 - installed only with the extra `fleet`
 
         def handle_event(event: Mapping[str, Any]) -> bool:
-            if answer := _to_task_result(event):
-                on_result(answer)
-            return False
+            if result := _to_task_result(event):
+                on_result(result)
+            return False  # ansible-runner need not store the event in its folder
 
         done = ansible_runner.run(
             private_data_dir=str(self.folder),
@@ -107,10 +108,10 @@ class Playbooks:
 
 @contextmanager
 def open_playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
-    """Make what ansible-runner needs; it is gone after the block. Raises TareError if that is not installed."""
+    """Context manager: prepare a temporary folder for ansible-runner; raises TareError if it is not installed."""
     find_ansible_command("ansible-playbook")
     try:
-        import ansible_runner  # noqa: F401, PLC0415 - it is only there with the extra `fleet`
+        import ansible_runner  # noqa: F401, PLC0415 - installed only with the extra `fleet`
     except ImportError as error:
         raise TareError("ansible-runner is not installed", _INSTALL_HINT) from error
     with tempfile.TemporaryDirectory(prefix="tare-fleet-") as name:
@@ -122,9 +123,10 @@ def open_playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
 
 
 def _environment(folder: Path, machines: int) -> dict[str, str]:
-    """Return what Ansible is told: of the user's own configuration, only where collections are is replaced."""
+    """Return Ansible's environment; the user's configuration stays, and the path of collections is extended."""
     paths = (str(folder / "collections"), os.environ.get("ANSIBLE_COLLECTIONS_PATH", ""))
-    own = Path("ansible.cfg")
+    # ansible-runner changes its working directory, where Ansible would look for this file.
+    user_config = Path("ansible.cfg")
     return {
         "ANSIBLE_COLLECTIONS_PATH": os.pathsep.join(filter(None, paths)),
         "ANSIBLE_FORKS": os.environ.get("ANSIBLE_FORKS", str(max(5, min(machines, 50)))),
@@ -132,12 +134,16 @@ def _environment(folder: Path, machines: int) -> dict[str, str]:
         "ANSIBLE_RETRY_FILES_ENABLED": "false",
         "ANSIBLE_DEPRECATION_WARNINGS": "false",
         "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", ""))),
-        **({"ANSIBLE_CONFIG": str(own.resolve())} if own.exists() and "ANSIBLE_CONFIG" not in os.environ else {}),
+        **(
+            {"ANSIBLE_CONFIG": str(user_config.resolve())}
+            if user_config.exists() and "ANSIBLE_CONFIG" not in os.environ
+            else {}
+        ),
     }
 
 
 def _to_task_result(event: Mapping[str, Any]) -> TaskResult | None:
-    """Read what a machine ended a task with; None for other events, and for failures that the task ignores."""
+    """Parse an event of ansible-runner; None unless a machine ended a task, and for failures that the task ignores."""
     outcome, data = _OUTCOMES.get(str(event.get("event"))), event.get("event_data") or {}
     if outcome is None or data.get("ignore_errors"):
         return None
@@ -148,16 +154,17 @@ def _to_task_result(event: Mapping[str, Any]) -> TaskResult | None:
 
 
 def _reason(result: Mapping[str, Any]) -> str:
-    """Return the line that tells why a task failed, or its first item that did."""
+    """Return the most telling line of a failed task, or of its first failed item."""
     failed = next((each for each in result.get("results") or () if each.get("failed")), None)
     if failed:
         return _reason(failed)
     texts = (result.get("stderr"), result.get("msg"), result.get("stdout"), result.get("module_stdout"))
-    every = (_ERROR_PREFIXES.sub("", line.strip()) for text in texts if text for line in str(text).splitlines())
-    lines = [line for line in every if line]
+    stripped = (_ERROR_PREFIXES.sub("", line.strip()) for text in texts if text for line in str(text).splitlines())
+    lines = [line for line in stripped if line]
+    # tare prints its errors after `error: `; a traceback of a module ends in an error of the system.
     errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-    of_system = [match[1] for line in lines if (match := _SYSTEM_ERROR.search(line))]
-    return (errors or of_system or lines or ["no reason is given"])[0][:_MAX_MESSAGE_CHARACTERS]
+    system_errors = [match[1] for line in lines if (match := _SYSTEM_ERROR.search(line))]
+    return (errors or system_errors or lines or ["no reason is given"])[0][:_MAX_MESSAGE_CHARACTERS]
 
 
 def _last_error_line(runner: Any) -> str:
@@ -169,22 +176,23 @@ def _last_error_line(runner: Any) -> str:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The inventory's file, and the machines that are measured."""
+    """Inventory: its file, and the names of the machines to measure."""
 
     path: Path
     servers: tuple[str, ...]
 
 
 def read_inventory(path: Path) -> Inventory:
-    """Read an inventory; raises UsageError where it has no servers, or one machine in two places."""
+    """Read an inventory; raises UsageError if it has no servers, or a machine twice."""
     if not path.exists():
         raise UsageError(f"{path}: no such file", f"an inventory of Ansible, such as {_EXAMPLE}")
-    asked = LocalHost().run(
+    listing = LocalHost().run(
         find_ansible_command("ansible-inventory"), "-i", str(path), "--list", timeout=_TIMEOUT_SECONDS
     )
-    warned = asked.stderr.decode("utf-8", "replace")
-    groups = _parse_groups(asked.stdout, path)
-    if "Unable to parse" in warned and not groups.get("_meta", {}).get("hostvars"):
+    warnings = listing.stderr.decode("utf-8", "replace")
+    groups = _parse_groups(listing.stdout, path)
+    # Ansible exits with 0 for a file that it cannot parse, and only warns.
+    if "Unable to parse" in warnings and not groups.get("_meta", {}).get("hostvars"):
         raise UsageError(f"{path}: Ansible cannot read it", f"ansible-inventory -i {path} --list says why")
     servers = _hosts_of(groups, SERVERS)
     if not servers:
@@ -204,14 +212,14 @@ def _parse_groups(text: bytes, path: Path) -> dict[str, Any]:
 
 
 def _hosts_of(groups: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the hosts of a group and of those below it, in their order."""
+    """Return the hosts of a group and of its child groups, in their order."""
     group = groups.get(name, {})
     below = (host for child in group.get("children", ()) for host in _hosts_of(groups, child))
     return tuple(dict.fromkeys((*group.get("hosts", ()), *below)))
 
 
 def _refuse_odd_names(servers: Sequence[str], path: Path) -> None:
-    """Refuse names that can be no folder: a run folder bears the name of its machine."""
+    """Raise UsageError for names that cannot be folder names: a run folder is named after its machine."""
     if odd := [name for name in servers if "/" in name or name.startswith(".")]:
         raise UsageError(f"{path}: {odd[0]!r} can be no folder's name", "name the machine, and set its ansible_host")
 
@@ -221,8 +229,8 @@ def _refuse_duplicates(servers: Sequence[str], variables: Mapping[str, Any], pat
     for name in servers:
         place = _address(name, variables)
         if earlier := known.get(place):
-            what = f"{path}: {earlier} and {name} are one machine, {place[0]}"
-            raise UsageError(what, "its runs would disturb each other: name it once")
+            message = f"{path}: {earlier} and {name} are one machine, {place[0]}"
+            raise UsageError(message, "its runs would disturb each other: name it once")
         known[place] = name
 
 
@@ -232,11 +240,11 @@ def _refuse_clients_as_servers(
     places = {_address(name, variables): name for name in servers}
     for name in clients:
         if server := places.get(_address(name, variables)):
-            what = f"{path}: {name} is a client, and the server {server}"
-            raise UsageError(what, "a load beside a server takes from what is measured: name another machine")
+            message = f"{path}: {name} is a client, and the server {server}"
+            raise UsageError(message, "a load on the server's machine takes its CPU time: name another machine")
 
 
 def _address(name: str, variables: Mapping[str, Any]) -> tuple[str, str]:
     """Return the address and the port of a machine."""
-    own = variables.get(name, {})
-    return str(own.get("ansible_host", name)), str(own.get("ansible_port", 22))
+    of_machine = variables.get(name, {})
+    return str(of_machine.get("ansible_host", name)), str(of_machine.get("ansible_port", 22))

@@ -73,17 +73,17 @@ _Folder = Annotated[
 @fleet.command()
 def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
     """Say what would run on which machine, and for how long."""
-    read_one, path, servers = _require_suite_and_inventory(suite, inventory, "plan")
+    parsed, path, servers = _require_suite_and_inventory(suite, inventory, "plan")
     machines = read_inventory(servers)
-    found, asked = _new_fleet(read_one, machines), FleetOptions(read_one, path, Path())
+    state, options = _new_fleet(parsed, machines), FleetOptions(parsed, path, Path())
     with (
         Console(stderr=True).status("asking the machines"),
-        _open_controller(asked, found, lambda: None, saves_state=False) as controller,
+        _open_controller(options, state, lambda: None, saves_state=False) as controller,
     ):
         kinds = controller.identify_machines()
     console = create_console(160)
-    console.print(plan_table(read_one, found))
-    for line in plan_lines(read_one, found, kinds):
+    console.print(plan_table(parsed, state))
+    for line in plan_lines(parsed, state, kinds):
         console.print(line, style="dim", soft_wrap=True)
 
 
@@ -91,55 +91,59 @@ def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
 def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder = None) -> None:
     """Measure a suite on all machines.
 
-    A fleet whose folder is there goes on; else, the folder is fleets/TIME-SUITE.
+    If the folder of --fleet exists, that fleet continues. The folder of a new fleet is fleets/TIME-SUITE.
     """
-    read_one, _, servers = _require_suite_and_inventory(suite, inventory, "run")
+    parsed, _, servers = _require_suite_and_inventory(suite, inventory, "run")
     machines = read_inventory(servers)
-    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{read_one.name}"
-    found = (
-        _resume_fleet(place, read_one, machines.servers) if place.exists() else _create_fleet(place, read_one, machines)
-    )
-    found.inventory = str(servers.resolve())
-    asked = FleetOptions(read_one, place / "suite.toml", place, _role_variables(read_one))
-    with hold_controller_lock(place), _show_machines(found) as tell, _open_controller(asked, found, tell) as controller:
+    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{parsed.name}"
+    state = _resume_fleet(place, parsed, machines.servers) if place.exists() else _create_fleet(place, parsed, machines)
+    state.inventory = str(servers.resolve())
+    options = FleetOptions(parsed, place / "suite.toml", place, _role_variables(parsed))
+    with (
+        hold_controller_lock(place),
+        _show_machines(state) as report_changes,
+        _open_controller(options, state, report_changes) as controller,
+    ):
         try:
             kinds = controller.identify_machines()
-            tell(*plan_lines(read_one, found, kinds))
+            report_changes(*plan_lines(parsed, state, kinds))
             controller.prepare()
             controller.measure()
             controller.clean()
         except StopRequested:
             _stop_runs(controller, place)
-    _finish(found, place)
+    _finish(state, place)
 
 
 @fleet.command()
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
     """Show how far each machine is."""
     place = _find_fleet(suite, folder)
-    found, runs = read(place), has_controller(place)
+    state, is_controlled = read(place), has_controller(place)
     if as_json:
-        print(json.dumps(to_document(found) | {"controlled": runs}, indent=1))
+        print(json.dumps(to_document(state) | {"controlled": is_controlled}, indent=1))
         return
     console = create_console(160)
-    console.print(state_table(found))
-    for note in found.notes:
+    console.print(state_table(state))
+    for note in state.notes:
         console.print(note, style="yellow", soft_wrap=True)
-    last = max((each.seen for each in found.members.values()), default=0.0)
+    last = max((each.seen for each in state.members.values()), default=0.0)
     ago = f", as of {time.time() - last:.0f} s ago" if last else ""
-    console.print(f"{place}{ago}: {'it is measured now' if runs else 'no tare watches it now'}", style="dim")
-    if not runs and found.in_states("runs"):
-        console.print(f"go on: tare fleet run -i {found.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
+    console.print(f"{place}{ago}: {'it is measured now' if is_controlled else 'no tare watches it now'}", style="dim")
+    if not is_controlled and state.in_states("runs"):
+        console.print(f"go on: tare fleet run -i {state.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
 
 
 @fleet.command()
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     """Bring the runs here, as far as they are."""
     place = _find_fleet(suite, folder)
-    found = read(place)
-    asked = FleetOptions(read_suite(place / "suite.toml", folder=Path(found.suite_folder)), place / "suite.toml", place)
-    begun = [each for each in found.members.values() if each.start and each.state != "collected"]
-    with _open_controller(asked, found, lambda: None, saves_state=not has_controller(place)) as controller:
+    state = read(place)
+    suite_path = place / "suite.toml"
+    options = FleetOptions(read_suite(suite_path, folder=Path(state.suite_folder)), suite_path, place)
+    begun = [each for each in state.members.values() if each.start and each.state != "collected"]
+    # Another process may measure the fleet: its state must not be overwritten by an older one.
+    with _open_controller(options, state, lambda: None, saves_state=not has_controller(place)) as controller:
         controller.collect(begun)
     failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
     for line in failed:
@@ -204,21 +208,21 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_markdown: AsMarkdown = False,
 ) -> None:
     """Compare stacks on each kind of machine, or two fleets."""
-    question = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
-    found = _read_fleets(folder, after, question)
-    print_and_exit(answer(found), page, partial(render, found), as_json=as_json, as_markdown=as_markdown)
+    options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
+    result = _read_fleets(folder, after, options)
+    print_and_exit(answer(result), page, partial(render, result), as_json=as_json, as_markdown=as_markdown)
 
 
 def _require_suite_and_inventory(suite: Path | None, inventory: Path | None, action: str) -> tuple[Suite, Path, Path]:
-    """Return the suite, its path and the inventory that a command needs; raises UsageError if one is not named."""
+    """Return the suite, its path and the path of the inventory; raises UsageError if one is not named."""
     machines = _require_inventory(inventory, f"{action} -i INVENTORY SUITE")
     if suite is None:
         raise UsageError("no suite is named", f"tare fleet {action} -i INVENTORY SUITE")
-    read_one = read_suite(suite)
-    if read_one.hosts.server or read_one.hosts.client:
+    parsed = read_suite(suite)
+    if parsed.hosts.server or parsed.hosts.client:
         hint = "a fleet's machines are in its inventory: leave [hosts] out"
         raise UsageError(f"{suite}: [hosts] names machines", hint)
-    return read_one, suite, machines
+    return parsed, suite, machines
 
 
 def _require_inventory(inventory: Path | None, usage: str) -> Path:
@@ -249,7 +253,7 @@ def _new_fleet(suite: Suite, machines: Inventory) -> Fleet:
 
 
 def _stop_runs(controller: Controller, folder: Path) -> None:
-    """End the runs in an orderly way, once, unless a second signal ends this process."""
+    """Stop all runs after their current trials and collect them; a second signal ends this process at once."""
     print_status("stopping the runs, and bringing here what they have")
     controller.stop.clear()
     controller.end_runs()
@@ -258,34 +262,34 @@ def _stop_runs(controller: Controller, folder: Path) -> None:
 
 
 def _resume_fleet(folder: Path, suite: Suite, servers: tuple[str, ...]) -> Fleet:
-    """Return the fleet that was begun in a folder; raises UsageError if it is of another suite."""
-    found = read(folder)
+    """Return the fleet of a folder, with new machines added; raises UsageError for another suite or tare."""
+    state = read(folder)
     if (folder / "suite.toml").read_text(encoding="utf-8") != suite.text:
         raise UsageError(f"{folder}: it was begun with another suite", "choose another --fleet")
-    if found.tare != __version__:
-        hint = f"go on with tare {found.tare}, or choose another --fleet"
-        raise UsageError(f"{folder}: it was begun by tare {found.tare}, and this is {__version__}", hint)
+    if state.tare != __version__:  # other versions may measure differently: their blocks must not be mixed
+        hint = f"go on with tare {state.tare}, or choose another --fleet"
+        raise UsageError(f"{folder}: it was begun by tare {state.tare}, and this is {__version__}", hint)
     for name in servers:
-        found.members.setdefault(name, Member(name))
-    return found
+        state.members.setdefault(name, Member(name))
+    return state
 
 
 def _create_fleet(folder: Path, suite: Suite, machines: Inventory) -> Fleet:
-    """Make the folder of a new fleet."""
-    found = _new_fleet(suite, machines)
+    """Create the folder of a new fleet with its suite and state; raises UsageError."""
+    state = _new_fleet(suite, machines)
     try:
         folder.mkdir(parents=True)
         (folder / "suite.toml").write_text(suite.text, encoding="utf-8")
-        save(folder, found)
+        save(folder, state)
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot be made: {format_os_error(error)}", "choose another folder with --fleet"
         ) from error
-    return found
+    return state
 
 
 def _role_variables(suite: Suite) -> dict[str, Any]:
-    """Return what the roles are told: the packages of the suite's technologies, and the suite's files."""
+    """Return the variables of the roles: packages of the suite's technologies, tare's version, and the files."""
     packages = {package for stack in suite.stacks for layer in stack.layers for package in layer.debian_packages}
     return {
         "tare_engines": sorted(packages),
@@ -296,20 +300,20 @@ def _role_variables(suite: Suite) -> dict[str, Any]:
 
 @contextmanager
 def _show_machines(state: Fleet) -> Iterator[Any]:
-    """Show the machines in a table that is drawn anew; elsewhere, a line for each change."""
+    """Context manager: show the machines in a live table; without a terminal, print a line for each change."""
     console = Console(stderr=True)
-    said: set[str] = set()
-    last: dict[str, str] = {}  # of each machine, and of the preparation of all
+    printed: set[str] = set()
+    last: dict[str, str] = {}  # last line by machine, and for the preparation of all machines
 
     def report_changes(*lines: str) -> None:
         for line in (*lines, *state.notes):
-            if line not in said:
-                said.add(line)
+            if line not in printed:
+                printed.add(line)
                 console.print(line, soft_wrap=True, style="dim" if line in lines else "yellow")
         for each in state.members.values() if not console.is_terminal else ():
-            of, line = log_line(each)
-            if line and last.get(of) != line:
-                last[of] = line
+            subject, line = log_line(each)
+            if line and last.get(subject) != line:
+                last[subject] = line
                 console.print(line, soft_wrap=True)
 
     if not console.is_terminal:
@@ -320,36 +324,36 @@ def _show_machines(state: Fleet) -> Iterator[Any]:
 
 
 def _finish(state: Fleet, folder: Path) -> None:
-    """Print what the fleet answers, and write its report; raises TareError where nothing is measured."""
+    """Print the comparison of the fleet and write its report; raises TareError if nothing was measured."""
     if not is_fleet(folder):
         reasons = {each.reason for each in state.members.values() if each.reason}
         raise TareError(f"{folder}: nothing was measured: {'; '.join(sorted(reasons))}", "fix this, and go on")
     try:
-        found = _read_fleets(folder, None, CompareOptions())
-        print_answer(answer(found))
-        page, _ = _report_fleet(found, None)
+        result = _read_fleets(folder, None, CompareOptions())
+        print_answer(answer(result))
+        page, _ = _report_fleet(result, None)
     except UsageError as error:
         raise TareError(str(error), f"tare show {folder}/MACHINE lists trials with their reasons") from error
     print_status(f"report: {page}")
 
 
-def _read_fleets(before: Path, after: Path | None, question: CompareOptions) -> FleetComparison:
-    """Compare the stacks of a fleet, or two fleets."""
+def _read_fleets(before: Path, after: Path | None, options: CompareOptions) -> FleetComparison:
+    """Compare the stacks of a fleet, or two fleets if there is `after`; raises UsageError or TareError."""
     runs = [run for folder in (before, after) if folder is not None for run in run_folders(folder)]
     with reading_progress(runs) as progress:
         return (
-            compare_machines(before, question, progress)
+            compare_machines(before, options, progress)
             if after is None
-            else compare_fleets(before, after, question, progress)
+            else compare_fleets(before, after, options, progress)
         )
 
 
-def _report_fleet(found: FleetComparison, out: Path | None) -> tuple[Path, ...]:
-    """Write the report of a fleet: a page, and JSON; return their paths."""
-    place = out or found.folders[0] / "report"
+def _report_fleet(result: FleetComparison, out: Path | None) -> tuple[Path, ...]:
+    """Write the report of a fleet, a page and JSON; return their paths."""
+    place = out or result.folders[0] / "report"
     place.mkdir(parents=True, exist_ok=True)
     page, data = place / "index.html", place / "report.json"
     with convert_write_errors(page, "choose another folder with --out"):
-        page.write_bytes(render(found))
-        data.write_text(answer(found).document() + "\n", encoding="utf-8")
+        page.write_bytes(render(result))
+        data.write_text(answer(result).document() + "\n", encoding="utf-8")
     return page, data

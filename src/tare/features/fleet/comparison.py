@@ -1,8 +1,8 @@
-"""What a fleet answers: how stacks stand on each kind of machine, on machines that were not measured, too.
+"""Comparison of stacks on each machine type of a fleet, with intervals for machines that were not measured.
 
-A fleet is a folder with a run folder of one suite for each machine, named after it. Machines of one kind have the same
-architecture, CPU, number of CPUs, virtualization below and kernel, and as much memory. In each run, stacks are compared
-with the baseline block by block; a machine's value is the mean of its blocks. See `tare.features.fleet.random_effects`.
+A fleet is a folder with a run folder for each machine, named after it. Machines of one type ("kind") have the same
+architecture, CPU, number of CPUs, virtualization below, kernel and memory. In each run, stacks are compared with the
+baseline block by block; the value of a machine is the mean of its blocks. See `tare.features.fleet.random_effects`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _RECORD_FILE = "run.json"
 
 @dataclass(frozen=True)
 class MachineKind:
-    """Machines that are alike: a letter for their name, what one of them reports, and their names."""
+    """Machine type: a letter as its name, the facts of one of its machines, and the names of all."""
 
     name: str
     facts: Facts
@@ -50,9 +50,9 @@ class MachineKind:
 
 @dataclass(frozen=True)
 class OutlierMachine:
-    """A machine that lies outside of what the others of its kind predict: its value, and theirs, to the baseline.
+    """Machine outside of the prediction of the others of its type: its value and theirs, relative to the baseline.
 
-    `chance` is that of a machine so far off among all of its kind and all values, were it like them.
+    `chance` is the p-value, adjusted for all machines and all values of the type.
     """
 
     machine: str
@@ -63,12 +63,12 @@ class OutlierMachine:
 
 @dataclass(frozen=True)
 class KindResult:
-    """A stack in a headline on a kind of machine.
+    """Result of a stack in a headline on a machine type.
 
-    `cell` has the ratio of a usual machine, and the interval for one that was not measured; `n` counts machines. Of
-    two fleets, it is that of after to before. `cells` are those of the machines, `means` their logarithms, and `blocks`
-    how many each has. `share` is that of the variance of blocks which is between machines; None where it is not known.
-    Of the baseline itself (`is_baseline`), values are those to the mean of the kind, and nothing is decided.
+    `cell` has the mean ratio, and the prediction interval for a machine that was not measured; its `n` counts machines.
+    For two fleets, the ratio is after to before. `cells`, `means` (logarithms) and `blocks` (counts) are by machine.
+    `share` is the share of the blocks' variance that is between machines, None if unknown. Values of the baseline
+    itself (`is_baseline`) are relative to the mean of the type, and nothing is decided.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class KindResult:
 
 @dataclass(frozen=True)
 class Generalization:
-    """Whether what is decided of a stack on one kind of machine holds on the others: `yes`, `no` or `open`."""
+    """Generalization of a stack's verdict over all machine types: `yes`, `no` or `open`."""
 
     headline: str
     stack: str
@@ -91,7 +91,7 @@ class Generalization:
 
     @property
     def answer(self) -> str:
-        """All kinds have decided alike, some otherwise, or not all have decided."""
+        """`yes` if all types have the same decided verdict, `no` if two differ, `open` otherwise."""
         decided = {verdict for verdict in self.verdicts.values() if verdict in DECIDED}
         if len(decided) > 1:
             return "no"
@@ -100,7 +100,7 @@ class Generalization:
 
 @dataclass(frozen=True)
 class FleetComparison:
-    """What is found of a fleet, or of what changed from one to another; `folders` are one or two."""
+    """Comparison of the stacks of a fleet, or of two fleets; `folders` has one or two entries."""
 
     folders: tuple[Path, ...]
     suites: tuple[str, ...]
@@ -113,7 +113,7 @@ class FleetComparison:
 
     @property
     def generalizations(self) -> tuple[Generalization, ...]:
-        """Each stack in each headline on all kinds, where there are several."""
+        """The generalization of each stack in each headline; empty with a single machine type."""
         verdicts: dict[SeriesKey, dict[str, Verdict]] = {}
         for each in self.results:
             if not each.is_baseline:
@@ -123,10 +123,7 @@ class FleetComparison:
 
 @dataclass(frozen=True)
 class _KindSamples:
-    """A stack in a headline on a kind of machine, before anything is decided: the cell and the blocks of each machine.
-
-    The mean of the kind is taken from the baseline's `is_baseline` values.
-    """
+    """Values of a stack in a headline on a machine type: the cell and the blocks of each machine."""
 
     kind: str
     is_baseline: bool
@@ -135,7 +132,7 @@ class _KindSamples:
 
     @cached_property
     def means(self) -> NDArray[np.float64]:
-        """The means of the machines' blocks."""
+        """The means of the machines' blocks; for the baseline, relative to the mean of the type."""
         means = np.array([each.mean for each in self.logs.values()])
         return means - means.mean() if self.is_baseline else means
 
@@ -148,24 +145,24 @@ class _MachineRun:
 
 
 def is_fleet(folder: Path) -> bool:
-    """Return whether a folder has runs in it, and is none itself."""
+    """Return whether a folder contains runs and is not a run itself."""
     return folder.is_dir() and not (folder / _RECORD_FILE).exists() and bool(run_folders(folder))
 
 
 def compare_machines(folder: Path, options: CompareOptions, progress: Callable[[int], None]) -> FleetComparison:
-    """Compare the stacks on each kind of machine; raises UsageError. `progress` is told how many runs were read."""
+    """Compare the stacks on each machine type; raises UsageError. `progress` is called with the number of runs read."""
     machines, statements = _read_machines(folder, options.baseline, options.stacks, progress)
     by_name, baseline = {each.name: each for each in machines}, machines[0].run.baseline
-    found = [(kind, list(_samples_of_kind(kind, by_name, baseline))) for kind in group_by_kind(_facts(machines))]
-    return _decide((folder,), machines, found, statements, options)
+    samples = [(kind, list(_samples_of_kind(kind, by_name, baseline))) for kind in group_by_kind(_facts(machines))]
+    return _decide((folder,), machines, samples, statements, options)
 
 
 def compare_fleets(
     before: Path, after: Path, options: CompareOptions, progress: Callable[[int], None]
 ) -> FleetComparison:
-    """Say what changed from one fleet to another, by the machines that are in both; raises UsageError.
+    """Compare two fleets by the machines that are in both; raises UsageError.
 
-    Their kernels may differ, as that may be what changed.
+    The kernels of a machine may differ, as a new kernel may be the reason for the comparison.
     """
     if before.resolve() == after.resolve():
         raise UsageError(f"{before} and {after} are the same fleet", "give the fleets before and after")
@@ -174,8 +171,8 @@ def compare_fleets(
     earlier, later = ({each.name: each for each in some} for some in (old, new))
     lines = [*statements, *more]
     for when, some, others in (("before", earlier, later), ("after", later, earlier)):
-        alone = [name for name in some if name not in others]
-        lines += [f"only {when}, and not compared: {', '.join(alone)}"] if alone else []
+        unmatched = [name for name in some if name not in others]
+        lines += [f"only {when}, and not compared: {', '.join(unmatched)}"] if unmatched else []
     both = [name for name in later if name in earlier]
     changed = [
         name for name in both if _is_different_hardware(later[name].record.machine, earlier[name].record.machine)
@@ -185,19 +182,19 @@ def compare_fleets(
     if not compared:
         raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
     kinds = group_by_kind(_facts(compared), software=False)
-    found = [(kind, list(_changes_of_kind(kind, earlier, later, new[0].run.baseline))) for kind in kinds]
-    return _decide((before, after), compared, found, tuple(lines), options)
+    samples = [(kind, list(_changes_of_kind(kind, earlier, later, new[0].run.baseline))) for kind in kinds]
+    return _decide((before, after), compared, samples, tuple(lines), options)
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the run folders of a fleet, one for each machine."""
+    """Return the run folders of a fleet, one for each machine, sorted."""
     return sorted(path.parent for path in folder.glob(f"*/{_RECORD_FILE}"))
 
 
 def _read_machines(
     folder: Path, baseline: str | None, stacks: Sequence[str], progress: Callable[[int], None]
 ) -> tuple[list[_MachineRun], tuple[str, ...]]:
-    """Read the runs of a fleet."""
+    """Return the runs of a fleet that have a result, and statements about them; raises UsageError or TareError."""
     runs = run_folders(folder)
     if not runs:
         raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
@@ -231,15 +228,15 @@ def _facts(machines: Sequence[_MachineRun]) -> dict[str, Facts]:
 
 
 def _differences(machines: Sequence[_MachineRun]) -> Iterator[str]:
-    """State what runs of a fleet should have alike, and have not."""
-    for what, of in (("suites", "suite"), ("versions of tare", "tare"), ("images", "image")):
-        texts = list(dict.fromkeys(str(getattr(each.record, of)).removeprefix("sha256:")[:60] for each in machines))
+    """Yield a statement if the runs have several suites, versions of tare, or images."""
+    for noun, name in (("suites", "suite"), ("versions of tare", "tare"), ("images", "image")):
+        texts = list(dict.fromkeys(str(getattr(each.record, name)).removeprefix("sha256:")[:60] for each in machines))
         if len(texts) > 1:
-            yield f"the runs have several {what}: {', '.join(text[:12] if of == 'image' else text for text in texts)}"
+            yield f"the runs have several {noun}: {', '.join(text[:12] if name == 'image' else text for text in texts)}"
 
 
 def group_by_kind(machines: Mapping[str, Facts], *, software: bool = True) -> tuple[MachineKind, ...]:
-    """Sort machines by their kind, the largest first. Kernels count as `software` only."""
+    """Group machines by type, the largest group first. Kernels are compared only with `software`."""
     kinds: list[list[str]] = []
     for name, facts in machines.items():
         for kind in kinds:
@@ -257,25 +254,25 @@ def group_by_kind(machines: Mapping[str, Facts], *, software: bool = True) -> tu
 
 
 def _is_different_hardware(one: Facts, other: Facts) -> bool:
-    """Return whether two machines are of another hardware."""
-    own, others = ((facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization) for facts in (one, other))
-    return own != others or has_different_memory(one, other)
+    """Return whether the hardware of two machines differs."""
+    first, second = ((facts.architecture, facts.cpu_model, facts.cpus, facts.virtualization) for facts in (one, other))
+    return first != second or has_different_memory(one, other)
 
 
 def _samples_of_kind(kind: MachineKind, machines: Mapping[str, _MachineRun], baseline: str) -> Iterator[_KindSamples]:
-    """Yield each stack in each headline, with the machines of a kind that have a value."""
+    """Yield each stack in each headline, with the machines of a type that have a value."""
     runs = {name: machines[name].run.cells for name in kind.machines}
     for key in dict.fromkeys(key for cells in runs.values() for key in cells):
-        found = {name: cells[key] for name, cells in runs.items() if key in cells}
-        cells = {name: cell for name, (cell, _) in found.items()}
-        logs = {name: group for name, (_, group) in found.items()}
+        entries = {name: cells[key] for name, cells in runs.items() if key in cells}
+        cells = {name: cell for name, (cell, _) in entries.items()}
+        logs = {name: sample for name, (_, sample) in entries.items()}
         yield _KindSamples(kind.name, key[1] == baseline, cells, logs)
 
 
 def _changes_of_kind(
     kind: MachineKind, before: Mapping[str, _MachineRun], after: Mapping[str, _MachineRun], baseline: str
 ) -> Iterator[_KindSamples]:
-    """Yield what changed of each stack in each headline: the difference of two means, machine by machine."""
+    """Yield the change of each stack in each headline: the difference of two means, machine by machine."""
     runs = {name: (before[name].run.cells, after[name].run.cells) for name in kind.machines}
     for key in dict.fromkeys(key for _, cells in runs.values() for key in cells):
         have = {name: (old[key], new[key]) for name, (old, new) in runs.items() if key in old and key in new}
@@ -292,30 +289,32 @@ def _decide(
     statements: tuple[str, ...],
     options: CompareOptions,
 ) -> FleetComparison:
-    """Decide all cells together: at most a share of 5 % of the decided ones is expected to be false."""
+    """Decide all cells together: at most 5 % of the decided ones are expected to be false."""
     baseline = machines[-1].run.baseline
     margin = machines[-1].record.margin if options.margin is None else options.margin
-    judged = [each.means for _, own in samples_by_kind for each in own if not each.is_baseline]
+    judged = [each.means for _, samples in samples_by_kind for each in samples if not each.is_baseline]
     if not judged:
         raise TareError(f"{folders[-1]}: nothing can be compared with {baseline}", "a comparison needs two stacks")
     share = false_share_per_cell(judged, margin)
-    every = tuple(_judge_kind(each, share, margin, len(own)) for _, own in samples_by_kind for each in own)
-    cells = [each.cell for each in every if not each.is_baseline]
+    results = tuple(
+        _judge_kind(each, share, margin, len(samples)) for _, samples in samples_by_kind for each in samples
+    )
+    cells = [each.cell for each in results if not each.is_baseline]
     suites = tuple(dict.fromkeys(each.record.suite for each in machines))
     kinds, gate = tuple(kind for kind, _ in samples_by_kind), judge_gate(options.fail_on, cells, ())
-    return FleetComparison(folders, suites, baseline, margin, kinds, every, statements, gate)
+    return FleetComparison(folders, suites, baseline, margin, kinds, results, statements, gate)
 
 
 def false_share_per_cell(means: Sequence[NDArray[np.float64]], margin: float) -> float:
-    """Return the share of intervals that may be false, so that it is 5 % of the decided cells.
+    """Return the share of intervals that may be false, so that 5 % of the decided cells are expected to be false.
 
-    It is 5 % times the share of the cells that are decided at it (Benjamini and Yekutieli, "False discovery
+    That is 5 % times the share of cells that are decided at this level (Benjamini and Yekutieli, "False discovery
     rate-adjusted multiple confidence intervals for selected parameters", Journal of the American Statistical
     Association 100 (2005), 71-81).
     """
     limit, alpha = math.log1p(margin), 1 - CONFIDENCE
     middles = [abs(float(each.mean())) for each in means]
-    # A cell is decided where its interval is narrower than the way to 0, or to the margin.
+    # A cell is decided if half of its interval is shorter than its distance to 0, or to the margin.
     shares = sorted(
         narrowest_share(each, max(middle, limit - middle)) for each, middle in zip(means, middles, strict=True)
     )
@@ -324,9 +323,10 @@ def false_share_per_cell(means: Sequence[NDArray[np.float64]], margin: float) ->
 
 
 def _judge_kind(samples: _KindSamples, share: float, margin: float, value_count: int) -> KindResult:
-    """Put the machines of a kind together; `value_count` is the number of values of the kind."""
+    """Return the result of a machine type; outliers are adjusted for `value_count` values of the type."""
     means, first = samples.means, next(iter(samples.cells.values()))
-    found, by_name = estimate_variance([*samples.logs.values()]), dict(zip(samples.cells, means.tolist(), strict=True))
+    variance = estimate_variance([*samples.logs.values()])
+    by_name = dict(zip(samples.cells, means.tolist(), strict=True))
     return KindResult(
         samples.kind,
         samples.is_baseline,
@@ -336,7 +336,7 @@ def _judge_kind(samples: _KindSamples, share: float, margin: float, value_count:
         samples.cells,
         by_name,
         {name: group.count for name, group in samples.logs.items()},
-        found.share if found else None,
+        variance.share if variance else None,
         tuple(
             OutlierMachine(
                 name,
@@ -351,7 +351,7 @@ def _judge_kind(samples: _KindSamples, share: float, margin: float, value_count:
 
 
 def _kind_cell(first: Cell, means: NDArray[np.float64], share: float, margin: float) -> Cell:
-    """Return the cell of a kind: the interval is for a machine that was not measured."""
+    """Return the cell of a machine type with the prediction interval for a machine that was not measured."""
     mean, half = float(means.mean()), half_width(means, share)
     known = math.isfinite(half)
     return make_cell_like(

@@ -1,7 +1,7 @@
-"""Measure a suite on the machines of an inventory: find their kinds, prepare, start, watch, and bring the runs here.
+"""Controller of a fleet: identifies the machines of an inventory, prepares, starts, polls, and collects the runs.
 
-A run on a machine needs no connection: it goes on when the controller is killed, which finds it again later. Blocks of
-a machine that is lost are given to others of its kind.
+A run on a machine needs no connection: it continues if the controller is killed, and the next controller finds it. The
+blocks of a lost machine are reassigned to others of its type.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from tare.suites.suite import Suite
 from tare.suites.user_files import list_user_files
 
 REMOTE_FOLDER = "/var/lib/tare-fleet"
-_MAX_SILENT_POLLS = 3  # looks in a row without an answer: then a machine is lost
-_MAX_STARTS = 3  # how often the run of a machine is begun again that ended without a word, as by a reboot
+_MAX_SILENT_POLLS = 3  # polls in a row without an answer, after which a machine is lost
+_MAX_STARTS = 3  # starts of a run that ends without an exit code, as by a reboot
 _RETRY_STATES: dict[State, State] = {"lost": "runs", "failed": "prepared"}
 
 
 class StopRequested(Exception):
-    """The user has asked to stop."""
+    """The user has requested a stop."""
 
 
 @dataclass(frozen=True)
 class FleetOptions:
-    """What is to be measured, and where: the suite and its file, the fleet's folder, and variables for the roles."""
+    """Options of a controller: the suite and its file, the folder of the fleet, and variables of the roles."""
 
     suite: Suite
     suite_path: Path
@@ -66,9 +66,9 @@ class FleetOptions:
 
 @dataclass
 class Controller:
-    """Measures a fleet; calls `report` after each change. `poll_interval_seconds` is the time between two looks.
+    """Controller of a fleet; calls `report` after each change, and polls every `poll_interval_seconds`.
 
-    Unless it `saves_state` it, what is known is not written: another process may measure the fleet.
+    Without `saves_state`, the state file is not written, as another process may measure the fleet.
     """
 
     options: FleetOptions
@@ -82,9 +82,9 @@ class Controller:
     # --- before ------------------------------------------------------------------------------------------------------
 
     def identify_machines(self) -> tuple[MachineKind, ...]:
-        """Ask the machines what they are, and spread the blocks over them; return their kinds.
+        """Read the facts of the machines, assign the blocks of a new fleet, and return the machine types.
 
-        One that was lost, or has failed, has another chance. Raises TareError if none answers.
+        Machines that were lost or have failed are retried. Raises TareError if no machine can be reached.
         """
         members = self.fleet.members
 
@@ -101,8 +101,8 @@ class Controller:
         answered = {name: each.facts for name, each in members.items() if each.facts}
         if not any(each.state not in GONE_STATES for each in members.values()):
             first = next(iter(members.values()))
-            what = f"no machine can be reached; {first.name}: {first.reason}"
-            raise TareError(what, "ansible -i INVENTORY servers -m ping tries it")
+            message = f"no machine can be reached; {first.name}: {first.reason}"
+            raise TareError(message, "ansible -i INVENTORY servers -m ping tries it")
         kinds = group_by_kind(answered)
         if not any(each.blocks for each in members.values()):
             for kind in kinds:
@@ -122,7 +122,7 @@ class Controller:
         member.trials = sum(len(block.trials) for block in select_blocks(self.options.suite, blocks))
 
     def prepare(self) -> None:
-        """Install tare and make the images where these are not there. Where that fails, others get the blocks."""
+        """Install tare and build the images on each machine; reassign the blocks of machines where that fails."""
         waiting = [each for each in self.fleet.in_states("asked") if each.blocks]
 
         def learn(member: Member, result: TaskResult) -> None:
@@ -143,7 +143,7 @@ class Controller:
     # --- measuring ---------------------------------------------------------------------------------------------------
 
     def measure(self) -> None:
-        """Start the runs, and look after them until all have ended and are here."""
+        """Start the runs, and poll until all have ended and are collected; raises StopRequested."""
         self._start([each for each in self.fleet.in_states("prepared") if each.blocks])
         while self.fleet.in_states("runs", "ended"):
             self._poll()
@@ -174,14 +174,14 @@ class Controller:
         )
 
     def _poll(self) -> None:
-        """Look how far the runs are, and bring what is new of their journals."""
-        going = self.fleet.in_states("runs")
-        again: list[Member] = []
+        """Read the progress of the runs and the new part of their journals; restart runs that have vanished."""
+        running = self.fleet.in_states("runs")
+        to_restart: list[Member] = []
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome == "ok":
                 if not self._update_progress(member, parse_progress(result.text)):
-                    again.append(member)
+                    to_restart.append(member)
             else:
                 member.silent += 1
                 member.reason = result.reason
@@ -189,16 +189,17 @@ class Controller:
                     self._mark_gone(member, "lost", result.reason)
             self.report()
 
-        scripts = {each.name: progress_script(self.options.remote_folder, each.start, each.size) for each in going}
-        self._run_playbook("ask", going, learn, tare_scripts=scripts)
-        self._start(again)
+        scripts = {each.name: progress_script(self.options.remote_folder, each.start, each.size) for each in running}
+        self._run_playbook("ask", running, learn, tare_scripts=scripts)
+        self._start(to_restart)
         self._save()
 
     def _update_progress(self, member: Member, progress: RunProgress) -> bool:
-        """Learn how far a run is; return False if it is to be begun again, as it has gone without a word."""
+        """Update a machine's state; return False if its run must be restarted, as it vanished without an exit code."""
         member.seen, member.silent, member.reason = time.time(), 0, ""
         member.said = progress.time_left_line or progress.last_line or member.said
         self._append_journal(member, progress)
+        # A poll that got the most bytes may have left some: the run has ended once all of its journal is here.
         if progress.exit_code is not None and len(progress.new_bytes) < JOURNAL_BYTES:
             if progress.exit_code:
                 self._mark_gone(member, "failed", progress.last_line or f"exit code {progress.exit_code}")
@@ -211,11 +212,11 @@ class Controller:
         return True
 
     def _append_journal(self, member: Member, progress: RunProgress) -> None:
-        """Add what is new of a machine's journal to what is here."""
+        """Append the new part of a machine's journal to the local copy, so that a dead machine loses little."""
         place = self.options.folder / member.name
         try:
             place.mkdir(exist_ok=True)
-            if progress.journal_bytes < member.size:  # the machine was set up anew
+            if progress.journal_bytes < member.size:  # the machine was reinstalled: its journal starts again
                 member.size = member.done = 0
                 return
             if progress.record:
@@ -234,7 +235,7 @@ class Controller:
         member.done += progress.new_bytes.count(b"\n")
 
     def _reassign_missing(self) -> None:
-        """Deal out the blocks that machines have not measured, and never will, to others of their kind."""
+        """Reassign the missing blocks of lost and failed machines to others of their type."""
         for lost in [each for each in self.fleet.in_states(*GONE_STATES) if each.blocks]:
             missing = frozenset(block.index for block in self._find_missing_blocks(lost))
             others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE_STATES]
@@ -245,18 +246,18 @@ class Controller:
             if not missing or not others:
                 continue
             self._assign(lost, lost.blocks - missing)
-            dealt = reassign_missing_blocks(missing, {each.name: each.blocks for each in others})
-            more = [each for each in others if dealt[each.name] != each.blocks]
+            reassigned = reassign_missing_blocks(missing, {each.name: each.blocks for each in others})
+            receivers = [each for each in others if reassigned[each.name] != each.blocks]
             self._add_note(
                 f"{lost.name} is {'lost' if lost.state == 'lost' else 'failing'} ({lost.reason}): its blocks "
-                f"{format_blocks(missing)} go to {', '.join(each.name for each in more)}"
+                f"{format_blocks(missing)} go to {', '.join(each.name for each in receivers)}"
             )
-            for each in more:
-                self._assign(each, dealt[each.name])
-            self._start([each for each in more if each.start])
+            for each in receivers:
+                self._assign(each, reassigned[each.name])
+            self._start([each for each in receivers if each.start])
 
     def _find_missing_blocks(self, member: Member) -> Sequence[Block]:
-        """Return the blocks of a machine of which trials are not here; a stack that it skips is not missing."""
+        """Return the blocks of a machine with trials that are not here; trials of a skipped stack are not missing."""
         blocks = select_blocks(self.options.suite, member.blocks)
         try:
             trials = load_run(self.options.folder / member.name).trials
@@ -264,13 +265,13 @@ class Controller:
             return blocks
         skipped = {(trial.workload, trial.stack) for trial in trials if trial.status == "skipped"}
         steps = (step for block in blocks for step in block.trials)
-        cannot = {step.trial for step in steps if (step.workload, step.stack) in skipped}
-        return select_remaining(blocks, cannot | {trial.trial for trial in trials})
+        impossible = {step.trial for step in steps if (step.workload, step.stack) in skipped}
+        return select_remaining(blocks, impossible | {trial.trial for trial in trials})
 
     # --- afterwards --------------------------------------------------------------------------------------------------
 
     def collect(self, members: Sequence[Member]) -> None:
-        """Bring the runs of these machines here, whole; what cannot be brought is said."""
+        """Copy the whole runs of these machines here; add a note for each run that cannot be copied."""
         if not members:
             return
         failed: dict[str, str] = {}
@@ -291,7 +292,7 @@ class Controller:
         self._save()
 
     def _count_results(self, member: Member) -> None:
-        """Take from the run that is here how far it is."""
+        """Set the progress of a machine from the local copy of its run."""
         try:
             member.done = len(load_run(self.options.folder / member.name).trials)
             member.size = (self.options.folder / member.name / "trials.jsonl").stat().st_size
@@ -299,31 +300,31 @@ class Controller:
             member.reason = str(error)
 
     def end_runs(self) -> None:
-        """Ask the runs to end, after the trial that they are in, and bring what they have."""
-        going = self.fleet.in_states("runs")
-        self._run_playbook("end", going, lambda *_: None)
-        self.collect(going)
-        for each in going:
-            each.state = "prepared"
+        """Stop the runs after their current trials, and collect them."""
+        running = self.fleet.in_states("runs")
+        self._run_playbook("end", running, lambda *_: None)
+        self.collect(running)
+        for each in running:
+            each.state = "prepared"  # the next `tare fleet run` continues them
         self._save()
 
     def clean(self) -> None:
-        """Remove the runs, which are here, from the machines."""
-        here = [each for each in self.fleet.in_states("collected") if not each.reason]
+        """Remove the collected runs from the machines."""
+        collected = [each for each in self.fleet.in_states("collected") if not each.reason]
 
         def learn(member: Member, result: TaskResult) -> None:
             if result.outcome != "ok":
                 self._add_note(f"{member.name}: not all could be removed: {result.task}: {result.reason}")
 
-        self._run_playbook("clean", here, learn)
+        self._run_playbook("clean", collected, learn)
         self._save()
 
-    # --- what all need -----------------------------------------------------------------------------------------------
+    # --- shared ------------------------------------------------------------------------------------------------------
 
     def _run_playbook(
         self, name: str, members: Sequence[Member], on_result: Callable[[Member, TaskResult], None], **variables: Any
     ) -> None:
-        """Run a playbook on these machines, if there are any; raises Stopped, and TareError."""
+        """Run a playbook on these machines, if there are any; raises StopRequested and TareError."""
         common = {"tare_suite": str(self.options.suite_path.resolve()), "tare_folder": self.options.remote_folder}
         known = {each.name: each for each in members}
 
@@ -346,7 +347,7 @@ class Controller:
         self.report()
 
     def _save(self) -> None:
-        """Write what is known, for other terminals; a full disk does not end the measurement."""
+        """Write the state file, for other terminals and for resuming; a full disk does not end the measurement."""
         try:
             if self.saves_state:
                 save(self.options.folder, self.fleet)
@@ -361,19 +362,19 @@ def select_blocks(suite: Suite, numbers: Blocks) -> tuple[Block, ...]:
 
 
 def is_uploaded(suite: Suite, path: Path) -> bool:
-    """Return whether machines get a file or folder that a suite names: if it is below the suite's folder.
+    """Return whether a file or folder of a suite is uploaded: it must be below the suite's folder.
 
-    None with a brace in its path: a suite is not trusted, and Ansible would run what stands in two of them.
+    Paths with a brace are not uploaded: a suite is untrusted, and Ansible evaluates `{{ … }}` as a template.
     """
     return path.is_relative_to(suite.folder.absolute()) and "{" not in str(path)
 
 
 def files_to_upload(suite: Suite) -> dict[str, str]:
-    """Return the files and folders that machines get, by their paths below the suite's folder."""
+    """Return the files and folders to upload, by their paths relative to the suite's folder."""
     folder = suite.folder.absolute()
     return {str(path.relative_to(folder)): str(path) for path in list_user_files(suite) if is_uploaded(suite, path)}
 
 
 def estimate_measuring_seconds(suite: Suite, numbers: Blocks) -> float:
-    """Estimate how long these blocks take a machine."""
+    """Return the estimated seconds that a machine needs for these blocks."""
     return estimate_total_seconds(select_blocks(suite, numbers), DurationEstimates(suite.by_name).seconds_of)

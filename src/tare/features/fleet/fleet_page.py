@@ -1,4 +1,4 @@
-"""The page of `tare fleet compare`: kinds beside each other, and each machine beside its kind."""
+"""HTML page of `tare fleet compare`: machine types side by side, and each machine relative to its type."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tare.report.rendering import render_page
 from tare.report.svg_axes import ratio_scale
 from tare.statistics.ratios import exp_bounded
 
-_KIND_HEIGHT = 18  # of a kind in a stack
-_DOT_SPREAD = 0.7  # of that height, over which the dots of machines are spread
-MAX_DOTS = 50  # of a kind in a stack, beside those of machines that are unlike
-_MAX_MACHINES = 100  # that have a row
-_BAR_PITCH, _MAX_BAR_LENGTH = 7, 16  # pixels: the room of a bar, and the longest up or down
+_KIND_HEIGHT = 18  # pixels, of a machine type in a stack's row
+_DOT_SPREAD = 0.7  # of that height: length of the tick and the shaded interval
+MAX_DOTS = 50  # per type and stack, in addition to outliers; more make a page of many machines slow
+_MAX_MACHINES = 100  # rows of the table of machines
+_BAR_PITCH, _MAX_BAR_LENGTH = 7, 16  # pixels: distance between bars, and the longest bar up or down
 
 
 def render(result: FleetComparison) -> bytes:
-    """Render what is found of a fleet, or of two."""
+    """Return the page of a comparison of one fleet or two as HTML."""
     page = {
         "title": " → ".join(folder.resolve().name for folder in result.folders),
         "kinds": [kind_sentence(kind) for kind in result.kinds],
@@ -80,38 +80,38 @@ def _drawings(result: FleetComparison) -> Iterator[Drawing]:
 
 
 def _machine_rows(result: FleetComparison) -> Iterator[dict[str, Any]]:
-    """Yield the rows of machines, kind by kind; of very many those that are unlike, then those farthest off."""
-    of, kinds = deviation_scales(result), {name: kind for kind in result.kinds for name in kind.machines}
-    own = {kind.name: [scale for scale in of if scale.result.kind == kind.name] for kind in result.kinds}
-    shown = [*kinds] if len(kinds) <= _MAX_MACHINES else sort_by_distance(result, of)[:_MAX_MACHINES]
+    """Yield the rows of machines by type; of more than 100 machines, outliers and then those farthest off."""
+    scales, kinds = deviation_scales(result), {name: kind for kind in result.kinds for name in kind.machines}
+    by_kind = {kind.name: [scale for scale in scales if scale.result.kind == kind.name] for kind in result.kinds}
+    shown = [*kinds] if len(kinds) <= _MAX_MACHINES else sort_by_distance(result, scales)[:_MAX_MACHINES]
     for name in shown:
-        yield _machine_row(own[kinds[name].name], kinds[name], name)
+        yield _machine_row(by_kind[kinds[name].name], kinds[name], name)
 
 
 def _describe_left_out(result: FleetComparison) -> str:
-    """Describe how many machines have no row; empty where all have one."""
+    """Describe how many machines have no row; "" if all have one."""
     count = sum(len(kind.machines) for kind in result.kinds)
     if count <= _MAX_MACHINES:
         return ""
-    what = f"{_MAX_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
-    return f"{what}. {count - _MAX_MACHINES} are left out; tare compare --json has all."
+    shown = f"{_MAX_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
+    return f"{shown}. {count - _MAX_MACHINES} are left out; tare compare --json has all."
 
 
 @dataclass(frozen=True)
 class DeviationScale:
-    """What a machine is compared with in a value: the mean of its kind, and the largest distance from it there."""
+    """Scale of deviations in a value: the mean of the machine type, and the largest distance from it."""
 
     result: KindResult
     kind_mean: float
     max_distance: float
 
     def distance(self, machine: str) -> float:
-        """Return how far a machine is from the mean, in the largest distance."""
+        """Return the signed distance of a machine from the mean, from -1 to 1."""
         return (self.result.means[machine] - self.kind_mean) / self.max_distance if self.max_distance else 0.0
 
 
 def deviation_scales(result: FleetComparison) -> tuple[DeviationScale, ...]:
-    """Return what machines are compared with, in each value of each kind."""
+    """Return the scales of deviations in all values of all machine types."""
     return tuple(_deviation_scale(each) for each in result.results)
 
 
@@ -121,52 +121,51 @@ def _deviation_scale(result: KindResult) -> DeviationScale:
 
 
 def sort_by_distance(result: FleetComparison, scales: Sequence[DeviationScale]) -> tuple[str, ...]:
-    """Return all machines: those that are unlike first, then those that are farthest from their kind on average."""
-    away: dict[str, list[float]] = {name: [] for kind in result.kinds for name in kind.machines}
+    """Return all machines: outliers first, then those that are farthest from their type on average."""
+    distances: dict[str, list[float]] = {name: [] for kind in result.kinds for name in kind.machines}
     for scale in scales:
         for name in scale.result.means:
-            away[name].append(abs(scale.distance(name)))
-    unlike = {one.machine for each in result.results for one in each.outliers}
-    return tuple(sorted(away, key=lambda name: (name not in unlike, -float(np.mean(away[name] or 0.0)))))
+            distances[name].append(abs(scale.distance(name)))
+    outliers = {outlier.machine for each in result.results for outlier in each.outliers}
+    return tuple(sorted(distances, key=lambda name: (name not in outliers, -float(np.mean(distances[name] or 0.0)))))
 
 
 def draw_machines(result: FleetComparison, headline: str) -> Chart | None:
-    """Draw the machines of a headline, the kinds of a stack below each other; None where nothing is to be drawn."""
-    every = [each for each in result.results if each.cell.headline == headline and not each.is_baseline]
-    if not every:
+    """Draw the machines of a headline, a line for each machine type of a stack; None without a result."""
+    drawn = [each for each in result.results if each.cell.headline == headline and not each.is_baseline]
+    if not drawn:
         return None
-    stacks = list(dict.fromkeys(each.cell.stack for each in every))
+    stacks = list(dict.fromkeys(each.cell.stack for each in drawn))
     kinds = [kind.name for kind in result.kinds]
     looks = {kind: stack_style(kind, kinds)._replace(dash="") for kind in kinds}
-    dots = [(each, dict(_machine_dots(each))) for each in every]
-    known = [ratio for _, own in dots for ratio in own.values()] + [
-        end for each in every for end in interval_bounds(each.cell)
-    ]
-    rows = RowChart(stacks, ratio_scale(known), looks, size=(2 * WIDTH, _KIND_HEIGHT), parts=len(kinds))
+    dots = [(each, dict(_machine_dots(each))) for each in drawn]
+    ratios = [ratio for _, by_machine in dots for ratio in by_machine.values()]
+    ratios += [bound for each in drawn for bound in interval_bounds(each.cell)]
+    rows = RowChart(stacks, ratio_scale(ratios), looks, size=(2 * WIDTH, _KIND_HEIGHT), parts=len(kinds))
     parts = [rows.area.draw_level(1.0)]
-    for each, own in dots:
+    for each, by_machine in dots:
         cell, look = each.cell, looks[each.kind]
         y, color = rows.y_of(cell.stack, kinds.index(each.kind)), VERDICTS[cell.verdict][0]
         low, middle, high = map(rows.area.x_of, interval_bounds(cell))
         thick = _KIND_HEIGHT * _DOT_SPREAD
-        sick = {one.machine for one in each.outliers}
+        outliers = {outlier.machine for outlier in each.outliers}
         parts.append(draw_bar((low, high), y, thick, "mark", color=color, opacity=0.18))
         marks = [
-            draw_mark(rows.area.x_of(at), y, look.shape, _describe_dot(each, name, at, sick), opacity=0.75)
-            for name, at in own.items()
+            draw_mark(rows.area.x_of(at), y, look.shape, _describe_dot(each, name, at, outliers), opacity=0.75)
+            for name, at in by_machine.items()
         ]
-        said = f"{cell.stack}, kind {each.kind}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        title = f"{cell.stack}, kind {each.kind}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
         parts += [
             draw_colored_group(look.color, marks),
-            draw_bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=said, color=color),
+            draw_bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=title, color=color),
         ]
-    better = "more" if every[0].cell.better == "higher" else "less"
+    better = "more" if drawn[0].cell.better == "higher" else "less"
     of = "before" if len(result.folders) > 1 else result.baseline
     return rows.create_chart(f"change from {of}, {better} is better", parts)
 
 
 def _machine_dots(result: KindResult) -> Iterator[tuple[str, float]]:
-    """Yield the machines of a kind that have a dot, with their ratios."""
+    """Yield the machines with a dot, and their ratios."""
     yield from (
         (name, exp_bounded(mean)) for name, mean in _select_dots(result.means, {one.machine for one in result.outliers})
     )
@@ -178,7 +177,7 @@ def _describe_dot(result: KindResult, name: str, ratio: float, outliers: set[str
 
 
 def _select_dots(means: Mapping[str, float], outliers: set[str]) -> Iterator[tuple[str, float]]:
-    """Yield the machines with a dot: all, or of many those that are unlike, and some from the least to the most."""
+    """Yield the machines with a dot: all, or outliers and 50 quantiles if there are more than 50."""
     if len(means) <= MAX_DOTS:
         yield from means.items()
         return
@@ -188,7 +187,7 @@ def _select_dots(means: Mapping[str, float], outliers: set[str]) -> Iterator[tup
 
 
 def _machine_row(scales: Sequence[DeviationScale], kind: MachineKind, name: str) -> dict[str, Any]:
-    """Return the row of a machine: its kind, its blocks, its values beside its kind as bars, and what is unlike."""
+    """Return the fields of a machine's row: type, blocks, deviations as bars, and the values that are outliers."""
     away = [(scale.result, scale.distance(name)) for scale in scales if name in scale.result.means]
     unlike = [any(one.machine == name for one in each.outliers) for each, _ in away]
     counts = sorted({each.blocks[name] for each, _ in away})

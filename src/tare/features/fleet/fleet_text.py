@@ -1,4 +1,4 @@
-"""What `tare fleet compare` prints: table, Markdown and JSON, and the sentences that the page shares."""
+"""Answer of `tare fleet compare`, and sentences that the page shares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GENERALIZATION_TEXTS = {"yes": "holds on all kinds", "no": "differs from kind to
 
 
 def answer(result: FleetComparison) -> Answer:
-    """Return what `tare compare` found of fleets as an answer."""
+    """Return the answer of `tare fleet compare`: its table, sentences and gate."""
     gate = _gate(result)
     of = "before, each machine compared with itself" if len(result.folders) > 1 else result.baseline
     return Answer(
@@ -51,61 +51,61 @@ def answer(result: FleetComparison) -> Answer:
 
 
 def decided_results(result: FleetComparison) -> tuple[KindResult, ...]:
-    """Return what is decided on, kinds beside each other: all but the baseline's own values."""
-    every = [each for each in result.results if not each.is_baseline]
-    order = list(dict.fromkeys((each.cell.headline, each.cell.stack) for each in every))
-    return tuple(sorted(every, key=lambda each: order.index((each.cell.headline, each.cell.stack))))
+    """Return the results of all stacks but the baseline, the machine types of a stack next to each other."""
+    results = [each for each in result.results if not each.is_baseline]
+    order = list(dict.fromkeys((each.cell.headline, each.cell.stack) for each in results))
+    return tuple(sorted(results, key=lambda each: order.index((each.cell.headline, each.cell.stack))))
 
 
 def _sentence(result: FleetComparison) -> str:
-    """Describe in one sentence what came of it."""
-    every = decided_results(result)
+    """Return the result as one sentence: the number of results of each verdict."""
+    results = decided_results(result)
     machines = sum(len(kind.machines) for kind in result.kinds)
-    what = "From the first fleet to the second, on" if len(result.folders) > 1 else "On"
-    head = f"{what} {format_count(machines, 'machine')} of {format_count(len(result.kinds), 'kind')}"
+    start = "From the first fleet to the second, on" if len(result.folders) > 1 else "On"
+    head = f"{start} {format_count(machines, 'machine')} of {format_count(len(result.kinds), 'kind')}"
     parts = [
         f"{count} {verdict}"
         for verdict in ("worse", "better", "equivalent", "undecided", "too few blocks")
-        if (count := sum(each.cell.verdict == verdict for each in every))
+        if (count := sum(each.cell.verdict == verdict for each in results))
     ]
     texts = ", ".join(parts).replace("too few blocks", "on too few machines")
-    return f"{head}, of {format_count(len(every), 'result')}: {texts}."
+    return f"{head}, of {format_count(len(results), 'result')}: {texts}."
 
 
 def _generalization_sentence(result: FleetComparison) -> str:
-    """Describe which verdicts hold on all kinds; empty where there is one kind."""
+    """Describe which verdicts hold on all machine types; "" with a single type."""
     if not result.generalizations:
         return ""
     texts = []
     for answer in ("yes", "no"):
-        own = [
+        names = [
             f"{each.stack} in {each.headline} ({_format_verdicts(each)})"
             for each in result.generalizations
             if each.answer == answer
         ]
-        if own:
-            texts.append(f"{GENERALIZATION_TEXTS[answer]}: {join_some(own)}")
+        if names:
+            texts.append(f"{GENERALIZATION_TEXTS[answer]}: {join_some(names)}")
     if not texts:
         return "Whether a verdict holds from kind to kind is open: none is decided on all of them."
     return f"What {'; what '.join(texts)}."
 
 
 def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
-    """Name each machine that is unlike its kind, with the value that is farthest off."""
+    """Return a sentence for each outlier machine, with its most improbable value."""
     worst: dict[str, tuple[KindResult, float, str]] = {}
     for each in result.results:
         for one in each.outliers:
-            what = f"{one.ratio / one.others * 100:.0f} % of the others' {_result_name(each)}"
+            text = f"{one.ratio / one.others * 100:.0f} % of the others' {_result_name(each)}"
             if one.machine not in worst or one.chance < worst[one.machine][1]:
-                worst[one.machine] = each, one.chance, what
+                worst[one.machine] = each, one.chance, text
     return tuple(
-        f"! {machine} is unlike the other machines of kind {each.kind}: it has {what}"
-        for machine, (each, _, what) in worst.items()
+        f"! {machine} is unlike the other machines of kind {each.kind}: it has {text}"
+        for machine, (each, _, text) in worst.items()
     )
 
 
 def _gate(result: FleetComparison) -> Gate:
-    """Describe the gate: what failed it, or why it cannot tell."""
+    """Return the gate with the results that failed it, or the reason why it cannot tell."""
     gate, why = result.gate, ""
     if gate.answer == "cannot tell":
         why = "no comparison has an interval"
@@ -121,14 +121,14 @@ def _gate(result: FleetComparison) -> Gate:
 
 
 def _remarks(result: FleetComparison) -> tuple[str, ...]:
-    """Return all that is to be known beside the table."""
+    """Return the notes below the table: machine types, outliers, and statements about the runs."""
     return (*map(kind_sentence, result.kinds), *outlier_sentences(result), *result.statements)
 
 
 def kind_sentence(kind: MachineKind) -> str:
-    """Describe a kind of machine, and name its machines."""
-    what = f"{describe_machine(kind.facts)}, Linux {kind.facts.kernel}"
-    return f"kind {kind.name}: {format_count(len(kind.machines), 'machine')} ({join_some(kind.machines)}): {what}"
+    """Describe a machine type, with the names of its machines."""
+    facts = f"{describe_machine(kind.facts)}, Linux {kind.facts.kernel}"
+    return f"kind {kind.name}: {format_count(len(kind.machines), 'machine')} ({join_some(kind.machines)}): {facts}"
 
 
 def _row(result: KindResult) -> tuple[str, ...]:
@@ -151,13 +151,13 @@ def _row(result: KindResult) -> tuple[str, ...]:
 
 
 def _format_block_counts(result: KindResult) -> str:
-    """Write how many blocks the machines have: `8`, or the fewest and the most."""
+    """Format the number of blocks of the machines: `8`, or the fewest and the most."""
     counts = sorted(set(result.blocks.values()))
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
 
 
 def _document(result: FleetComparison, gate: Gate) -> dict[str, Any]:
-    """Return what JSON has. Ratios are stack over baseline, and of two fleets that of after over that of before."""
+    """Return the fields of the JSON output. Ratios are stack over baseline; of two fleets, after over before."""
     return {
         "fleets": [str(folder) for folder in result.folders],
         "suites": result.suites,
@@ -190,8 +190,8 @@ def _result_fields(result: KindResult) -> dict[str, Any]:
         "decision": cell.verdict,
         "between_machines": result.share,
         "machines": {
-            name: {"log": result.means[name], "blocks": result.blocks[name], "cell": cell_fields(own)}
-            for name, own in result.cells.items()
+            name: {"log": result.means[name], "blocks": result.blocks[name], "cell": cell_fields(cell_of_machine)}
+            for name, cell_of_machine in result.cells.items()
         },
         "unlike": [asdict(one) for one in result.outliers],
     }

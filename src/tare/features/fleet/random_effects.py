@@ -1,20 +1,21 @@
-"""What machines of one kind have in common, and how much they differ: machine is a random effect.
+"""Random-effects model of machines of one type: prediction intervals, variance components, and outliers.
 
-A block's log ratio on a machine is the kind's mean, plus the machine's own part, plus noise: the parts of machines are
-normal with a variance between machines, the noise with one within them. The two variances are those of restricted
-maximum likelihood (Searle, Casella and McCulloch, *Variance Components*, Wiley 1992, section 6.6), as in lme4 (Bates,
-Mächler, Bolker and Walker, "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67
-(2015), 1).
+The log ratio of a block is the mean of the machine type, plus the effect of the machine, plus noise. Machine effects
+are normal with a variance between machines, noise is normal with a variance within machines. The two variances are
+estimated by restricted maximum likelihood (Searle, Casella and McCulloch, *Variance Components*, Wiley 1992, section
+6.6), as in lme4 (Bates, Mächler, Bolker and Walker, "Fitting linear mixed-effects models using lme4", Journal of
+Statistical Software 67 (2015), 1).
 
-What a kind promises is for a machine that was not measured. Its value lies within Student's t of k - 1 degrees of
-freedom, times the standard deviation of the k machines' means, times the root of 1 + 1/k: a prediction interval (Hahn,
-"Factors for calculating two-sided prediction intervals for samples from a normal distribution", Journal of the American
-Statistical Association 64 (1969), 878-888). That deviation has both variances in it, in their true proportion, so the
-interval holds for any of them. It is exact for machines with equally many blocks.
+The interval of a type is for a machine that was not measured, because users measure some machines and decide for all: a
+prediction interval (Hahn, "Factors for calculating two-sided prediction intervals for samples from a normal
+distribution", Journal of the American Statistical Association 64 (1969), 878-888). Half its width is Student's t of
+k - 1 degrees of freedom, times the standard deviation of the k machines' means, times the root of 1 + 1/k. That
+deviation contains both variances in their true proportion, so the interval holds for any variances. It is exact for
+machines with equal numbers of blocks.
 
-A machine that is unlike its kind lies outside of what the others predict: its externally studentized residual (Cook and
-Weisberg, *Residuals and Influence in Regression*, Chapman and Hall 1982, section 2.2.2), for as many machines as there
-are (Bonferroni).
+An outlier is a machine outside of the prediction of the others by its externally studentized residual (Cook and
+Weisberg, *Residuals and Influence in Regression*, Chapman and Hall 1982, section 2.2.2), with Bonferroni's adjustment
+for the number of machines.
 """
 
 from __future__ import annotations
@@ -30,32 +31,32 @@ from numpy.typing import NDArray
 from tare.statistics.ratios import ROUNDING
 
 MIN_MACHINES = 2  # for an interval
-MIN_MACHINES_FOR_OUTLIERS = 3  # machines: two others say how much machines differ
-_MIN_LOG_RATIO, _MAX_LOG_RATIO = -20.0, 20.0  # logarithm of the ratio of the two variances, in which it is searched for
+MIN_MACHINES_FOR_OUTLIERS = 3  # two other machines are the fewest that show how much machines differ
+_MIN_LOG_RATIO, _MAX_LOG_RATIO = -20.0, 20.0  # search range of the logarithm of the ratio of the two variances
 
 
 @dataclass(frozen=True)
 class MachineSample:
-    """The logarithms of a machine's blocks in short: how many, their mean, and the sum of the squares around it."""
+    """Summary of the logarithms of a machine's blocks: count, mean, and sum of squared deviations from the mean."""
 
     count: int
     mean: float
     squares: float
 
     def relative_to(self, other: MachineSample) -> MachineSample:
-        """Return the group of the logarithms without the mean of another's."""
+        """Return the sample with the mean of another sample subtracted."""
         return MachineSample(self.count, self.mean - other.mean, self.squares)
 
 
 def summarize_machine(logs: NDArray[np.float64]) -> MachineSample:
-    """Return the logarithms of a machine's blocks in short."""
+    """Return the summary of the logarithms of a machine's blocks."""
     mean = logs.mean()
     return MachineSample(len(logs), float(mean), float(((logs - mean) ** 2).sum()))
 
 
 @dataclass(frozen=True)
 class MachineVariance:
-    """The mean, and the variances of a machine's own part and of a block's noise."""
+    """Variance components: the mean, the variance between machines, and the variance within a machine."""
 
     mean: float
     between: float
@@ -80,21 +81,22 @@ def estimate_variance(samples: Sequence[MachineSample]) -> MachineVariance | Non
         return np.asarray(counts / (1 + counts * ratio))
 
     def squares(ratio: float) -> tuple[float, float]:
-        own = weights(ratio)
-        mean = float(np.average(means, weights=own))
-        return mean, rest + float((own * (means - mean) ** 2).sum())
+        at_ratio = weights(ratio)
+        mean = float(np.average(means, weights=at_ratio))
+        return mean, rest + float((at_ratio * (means - mean) ** 2).sum())
 
     def criterion(log_ratio: float) -> float:
         return _criterion(counts, math.exp(log_ratio), squares(math.exp(log_ratio))[1])
 
     if squares(0.0)[1] <= 0:
         return MachineVariance(float(means[0]), 0.0, 0.0)
-    if rest <= 0:  # blocks of a machine are all equal
+    if rest <= 0:  # all blocks of a machine are equal: the likelihood has no maximum
         return MachineVariance(float(means.mean()), float(means.var(ddof=1)), 0.0)
     best = scipy.optimize.minimize_scalar(
         criterion, bounds=(_MIN_LOG_RATIO, _MAX_LOG_RATIO), method="bounded", options={"xatol": 1e-9}
     )
     ratio = math.exp(float(best.x))
+    # The search is over logarithms and cannot reach 0, which is the estimate for machines that do not differ.
     if _criterion(counts, 0.0, squares(0.0)[1]) <= float(best.fun):
         ratio = 0.0
     mean, sum_of_squares = squares(ratio)
@@ -103,7 +105,7 @@ def estimate_variance(samples: Sequence[MachineSample]) -> MachineVariance | Non
 
 
 def _criterion(counts: NDArray[np.float64], ratio: float, sum_of_squares: float) -> float:
-    """Return minus twice the restricted log likelihood, for the best mean and variance within."""
+    """Return minus twice the restricted log likelihood, maximized over the mean and the variance within machines."""
     freedom = counts.sum() - 1
     spread = np.log1p(counts * ratio).sum() + math.log((counts / (1 + counts * ratio)).sum())
     return float(freedom * (1 + math.log(2 * math.pi * sum_of_squares / freedom)) + spread)
@@ -112,7 +114,7 @@ def _criterion(counts: NDArray[np.float64], ratio: float, sum_of_squares: float)
 def half_width(means: NDArray[np.float64], share: float) -> float:
     """Return half the width of the prediction interval around the mean of machines; infinite for one machine.
 
-    `share` of such intervals do not hold the mean of another machine with as many blocks.
+    `share` is the probability that the interval does not contain the mean of another machine with as many blocks.
     """
     count = len(means)
     if count < MIN_MACHINES:
@@ -129,22 +131,22 @@ def narrowest_share(means: NDArray[np.float64], half: float) -> float:
 
 
 def _prediction_error(means: NDArray[np.float64]) -> float:
-    """Return the standard error of another machine's mean, beside the mean of these."""
+    """Return the standard error of another machine's mean relative to the mean of these machines."""
     return float(means.std(ddof=1)) * math.sqrt(1 + 1 / len(means))
 
 
 def outlier_p_values(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each machine how probable it is that one of its kind is as far from the others, were all alike.
+    """Return a p-value for each machine: the probability of a machine as far from the others if all were equal.
 
-    They are p-values, already for as many machines as there are; 1 where too few others are there to tell.
+    The p-values are adjusted for the number of machines; they are 1 with fewer than three machines.
     """
     count = len(means)
     if count < MIN_MACHINES_FOR_OUTLIERS:
         return np.ones(count)
     others, away = count - 1, np.abs(means - means.mean())
     away[away < ROUNDING] = 0.0
-    squares = np.maximum((away**2).sum() - away**2 * count / others, 0.0)  # of the others, around their own mean
+    squares = np.maximum((away**2).sum() - away**2 * count / others, 0.0)  # of the others, around the mean of these
     scale = np.sqrt(squares / (others - 1) * (1 + 1 / others))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = count * 2 * scipy.stats.t.sf(away * count / others / scale, others - 1)
-    return np.where(away > 0, np.minimum(found, 1.0), 1.0)
+        p_values = count * 2 * scipy.stats.t.sf(away * count / others / scale, others - 1)
+    return np.where(away > 0, np.minimum(p_values, 1.0), 1.0)

@@ -1,10 +1,10 @@
-"""How far a fleet is: its state file, the assignment of blocks to machines, and what machines say of their runs.
+"""State of a fleet: its state file, the assignment of blocks to machines, and the progress of runs.
 
-The machines of a kind measure each block of the suite once. So each block has the random order that it has on one
-machine, and another machine can take over what a dead one has left.
+The machines of a type measure each block of the suite once. So a block has the same random order on any machine, and
+another machine can take over the blocks of a dead one.
 
-Machines are asked by shell scripts over a raw connection: no Python starts there, so that it costs what is measured
-little.
+Machines are polled by shell scripts over a raw connection: Ansible's modules would start Python there, which takes a
+second of a CPU and would disturb the measurement.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ Blocks = frozenset[int]
 State = Literal["asked", "prepared", "runs", "ended", "collected", "failed", "lost"]
 GONE_STATES: tuple[State, ...] = ("failed", "lost")
 _STATE_FILE = "fleet.json"
-_STATE_BYTES = 64 << 20  # at most
-JOURNAL_BYTES = 4 << 20  # at most, at once
-_PUT_FUNCTION = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""  # a name, and standard input
+_STATE_BYTES = 64 << 20  # largest state file
+JOURNAL_BYTES = 4 << 20  # most bytes of a journal per poll
+# Prints a name, and standard input as base64: journals can contain bytes that Ansible would replace.
+_PUT_FUNCTION = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""
 
 
 @dataclass
 class Member:
-    """A machine of a fleet. `kind` is empty and `facts` are None as long as it did not answer.
+    """Machine of a fleet. `kind` is "" and `facts` are None until the machine has answered.
 
-    `blocks` are those that it is to measure, from 0, and `trials` how many trials these are, of which `done` are here.
-    `start` counts how often its run was begun or continued. `seen` is when it last answered, in seconds since 1970;
-    `reason` why it is lost or has failed, or what could not be brought here.
+    `blocks` are the indexes of its blocks, and `trials` is the number of their trials, of which `done` are here.
+    `start` is the number of starts of its run, `size` the bytes of its journal that are here, `said` the last line of
+    its run, and `silent` the number of polls without an answer. `seen` is the time of its last answer, in seconds since
+    1970. `reason` says why the machine is lost or has failed, or which file could not be copied; "" if all is well.
     """
 
     name: str
@@ -63,13 +65,13 @@ class Member:
 
     @property
     def is_running(self) -> bool:
-        """Whether its run is under way."""
+        """Whether the run of the machine is in progress."""
         return self.state == "runs"
 
 
 @dataclass
 class Fleet:
-    """A fleet that is measured: the suite's name and folder, Ansible's inventory, and the machines."""
+    """State of a fleet: name and folder of the suite, Ansible's inventory, the machines, and notes for the user."""
 
     suite: str
     inventory: str
@@ -80,7 +82,7 @@ class Fleet:
     suite_folder: str = ""
 
     def of_kind(self, kind: str) -> list[Member]:
-        """Return the machines of a kind."""
+        """Return the machines of a type."""
         return [each for each in self.members.values() if each.kind == kind]
 
     def in_states(self, *states: State) -> list[Member]:
@@ -92,12 +94,12 @@ _ADAPTER = TypeAdapter(Fleet)
 
 
 def assign_blocks(blocks: int, machines: Sequence[str]) -> dict[str, Blocks]:
-    """Deal the blocks of a suite out to the machines of a kind, in turn; a machine may get none."""
+    """Assign the blocks of a suite to the machines of a type in turn; a machine may get none."""
     return {name: frozenset(range(at, blocks, len(machines))) for at, name in enumerate(machines)}
 
 
 def reassign_missing_blocks(missing: Collection[int], assigned: Mapping[str, Blocks]) -> dict[str, Blocks]:
-    """Deal out blocks that are missing to those machines that have the fewest; return what each has then."""
+    """Assign missing blocks to the machines with the fewest blocks; return the blocks of each machine."""
     now = dict(assigned)
     for block in sorted(missing):
         least = min(now, key=lambda name: len(now[name]))
@@ -106,7 +108,7 @@ def reassign_missing_blocks(missing: Collection[int], assigned: Mapping[str, Blo
 
 
 def format_blocks(blocks: Collection[int]) -> str:
-    """Return numbers of blocks for `tare run --blocks`, from 1: `1-4,9`."""
+    """Format indexes of blocks as numbers from 1 for `tare run --blocks`: `1-4,9`."""
     ranges: list[list[int]] = []
     for number in sorted(blocks):
         if ranges and number == ranges[-1][-1] + 1:
@@ -117,44 +119,44 @@ def format_blocks(blocks: Collection[int]) -> str:
 
 
 def to_document(fleet: Fleet) -> dict[str, Any]:
-    """Return what the file has, for JSON."""
+    """Return the content of the state file as JSON values."""
     return dict(_ADAPTER.dump_python(fleet, mode="json"))
 
 
 def save(folder: Path, fleet: Fleet) -> None:
-    """Write the file, at once or not at all; raises OSError."""
+    """Write the state file atomically; raises OSError."""
     new = folder / f".new-{_STATE_FILE}"
     new.write_bytes(_ADAPTER.dump_json(fleet, indent=1))
     new.rename(folder / _STATE_FILE)
 
 
 def read(folder: Path) -> Fleet:
-    """Read the file; raises UsageError."""
+    """Read the state file of a fleet; raises UsageError."""
     try:
         return _ADAPTER.validate_json(read_bounded(folder / _STATE_FILE, _STATE_BYTES))
     except OSError as error:
-        what = f"{folder}: no fleet that `tare fleet run` has begun"
-        raise UsageError(what, "give the folder that it printed: --fleet FOLDER") from error
+        message = f"{folder}: no fleet that `tare fleet run` has begun"
+        raise UsageError(message, "give the folder that it printed: --fleet FOLDER") from error
     except ValidationError as error:
-        what = f"{folder / _STATE_FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
-        raise UsageError(what, "is it of another version? its runs can be compared all the same") from error
+        message = f"{folder / _STATE_FILE}: not as this tare writes it: {error.errors()[0]['msg']}"
+        raise UsageError(message, "is it of another version? its runs can be compared all the same") from error
 
 
 def find_newest_fleet(suite: str, fleets_folder: Path) -> Path:
-    """Return the newest fleet of a suite; raises UsageError without one."""
-    found = [path.parent for path in fleets_folder.glob(f"*-{suite}/{_STATE_FILE}")]
-    if not found:
+    """Return the folder of the newest fleet of a suite; raises UsageError if there is none."""
+    folders = [path.parent for path in fleets_folder.glob(f"*-{suite}/{_STATE_FILE}")]
+    if not folders:
         raise UsageError(f"{fleets_folder}: no fleet of {suite} has been begun", "tare fleet run -i INVENTORY SUITE")
-    return max(found, key=lambda path: path.name)
+    return max(folders, key=lambda path: path.name)  # names begin with the time of the start
 
 
 @contextmanager
 def hold_controller_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a fleet; raises UsageError if another process measures it."""
+    """Context manager: hold the lock of a fleet; raises UsageError if another process measures it."""
 
     def lock_error(owner: str) -> UsageError:
-        what = f"{folder}: another tare measures this fleet (process {owner.strip()})"
-        return UsageError(what, "tare fleet status shows how far it is")
+        message = f"{folder}: another tare measures this fleet (process {owner.strip()})"
+        return UsageError(message, "tare fleet status shows how far it is")
 
     with hold_lock(folder / ".lock", f"{os.getpid()}\n", lock_error):
         yield
@@ -171,11 +173,11 @@ def has_controller(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far the run of a machine is.
+    """Progress of a machine's run.
 
-    `exit_code` is None until it has ended; `is_running` is whether its process is there. `last_line` is its last line,
-    `time_left_line` the last one with the time left. `journal_bytes` is that of its journal, of which `new_bytes` are
-    the bytes after those that were asked for; `record` is its run.json.
+    `exit_code` is None until the run has ended. `is_running` is true while its process exists. `last_line` is the last
+    line of its output, `time_left_line` the last line with the time left. `journal_bytes` is the size of its journal,
+    and `new_bytes` the part that is not here yet. `record` is its run.json, empty if that is here.
     """
 
     exit_code: int | None
@@ -188,20 +190,20 @@ class RunProgress:
 
 
 def facts_script() -> str:
-    """Return the script that prints the files which tell what a machine is."""
+    """Return the shell script that prints the files that machine facts are read from."""
     files = shlex.join(_facts_files())
     return f'{_PUT_FUNCTION}\nfor file in {files}; do [ ! -r "$file" ] || put "$file" <"$file"; done 2>/dev/null'
 
 
 def parse_facts(text: str) -> Facts:
-    """Read what a machine is from what the script printed."""
+    """Parse the facts of a machine from the output of `facts_script`."""
     files = _parse_fields(text)
     return read_facts(lambda path: files.get(path, b"").decode("utf-8", "replace"))
 
 
 @cache
 def _facts_files() -> tuple[str, ...]:
-    """Return the files that tell what a machine is: those that are read of one that has none of them."""
+    """Return the files that machine facts are read from, by reading the facts of a machine without any file."""
     files: dict[str, None] = {}
 
     def note(path: str) -> str:
@@ -213,7 +215,7 @@ def _facts_files() -> tuple[str, ...]:
 
 
 def progress_script(folder: str, start: int, known_bytes: int) -> str:
-    """Return the script that prints how far a run is; `known_bytes` bytes of its journal are here already."""
+    """Return the shell script that prints the progress of a run; `known_bytes` of its journal are here already."""
     return f"""cd {shlex.quote(folder)} 2>/dev/null || exit 0
 {_PUT_FUNCTION}
 cat {start}.ended 2>/dev/null | put ended
@@ -226,7 +228,7 @@ tail -c +{known_bytes + 1} run/trials.jsonl 2>/dev/null | head -c {JOURNAL_BYTES
 
 
 def parse_progress(text: str) -> RunProgress:
-    """Read how far a run is from what the script printed."""
+    """Parse the progress of a run from the output of `progress_script`."""
     fields = _parse_fields(text)
     code, size = (fields.get(name, b"").decode("ascii", "replace").strip() for name in ("ended", "size"))
     return RunProgress(
@@ -241,7 +243,7 @@ def parse_progress(text: str) -> RunProgress:
 
 
 def _parse_fields(text: str) -> Mapping[str, bytes]:
-    """Read lines of a name and its content in base64; a line of another form is none of the script's."""
+    """Parse lines of a name and base64 content; other lines, such as a login banner, are ignored."""
     fields = {}
     for line in text.splitlines():
         name, _, content = line.strip().partition(" ")

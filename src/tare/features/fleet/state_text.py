@@ -1,4 +1,4 @@
-"""What a fleet is to measure, and how far each machine is: tables and lines for a terminal."""
+"""Terminal output for a fleet: tables and lines of its plan and of the progress of its machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MIN_MACHINES = 2
 
 
 def plan_table(suite: Suite, fleet: Fleet) -> Table:
-    """Return what each machine is to measure, and for about how long."""
+    """Return the table of a plan: the blocks of each machine, with the estimated time."""
     table = Table(box=None, pad_edge=False)
     for column in ("machine", "kind", "blocks", "trials", "about"):
         table.add_column(column)
@@ -41,7 +41,7 @@ def plan_table(suite: Suite, fleet: Fleet) -> Table:
 
 
 def plan_lines(suite: Suite, fleet: Fleet, kinds: Sequence[MachineKind]) -> Iterator[str]:
-    """Yield what is to be known of the kinds of machines, and of the suite's files."""
+    """Yield notes on a plan: machine types, too few machines or blocks, files that are not uploaded, total time."""
     for kind in kinds:
         yield kind_sentence(kind)
         blocks = [len(each.blocks) for each in fleet.of_kind(kind.name) if not each.reason]
@@ -60,12 +60,12 @@ def plan_lines(suite: Suite, fleet: Fleet, kinds: Sequence[MachineKind]) -> Iter
 
 
 def state_table(fleet: Fleet) -> Table:
-    """Return how far each machine is."""
+    """Return the table of the machines' progress."""
     table = Table(box=None, pad_edge=False)
     for column in ("machine", "kind", "blocks", "trials", "", "left", "now", "seen"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
     for each in fleet.members.values():
-        what, left = _split_last_line(each)
+        text, left = _split_last_line(each)
         table.add_row(
             each.name,
             each.kind,
@@ -74,7 +74,7 @@ def state_table(fleet: Fleet) -> Table:
             ProgressBar(total=max(1, each.trials), completed=each.done, width=_BAR_WIDTH),
             left,
             Text(
-                f"{each.state}: {what}"[:_MAX_STATE_CHARACTERS] if what else each.state,
+                f"{each.state}: {text}"[:_MAX_STATE_CHARACTERS] if text else each.state,
                 style=_STYLES.get(each.state, ""),
             ),
             _format_last_seen(each),
@@ -83,7 +83,7 @@ def state_table(fleet: Fleet) -> Table:
 
 
 def _split_last_line(member: Member) -> tuple[str, str]:
-    """Return what a machine said last, and the time left that it estimates."""
+    """Return the last line of a machine and its estimated time left, both "" if unknown."""
     if member.reason:
         return strip_control_characters(member.reason), ""
     if member.state != "runs":
@@ -101,8 +101,8 @@ def _format_last_seen(member: Member) -> str:
 
 
 def log_line(member: Member) -> tuple[str, str]:
-    """Return of whom a log's line is, a machine or the preparation of all, and the line; empty for nothing to say."""
+    """Return the subject of a log line (a machine, or the preparation of all), and the line, "" for no line."""
     if member.state == "asked" and not member.reason:
         return "preparing", f"preparing: {member.said}" if member.said else ""
-    what = member.reason or (member.said if member.is_running else "")
-    return member.name, f"{member.name}: {member.state}: {what}".removesuffix(": ")
+    text = member.reason or (member.said if member.is_running else "")
+    return member.name, f"{member.name}: {member.state}: {text}".removesuffix(": ")

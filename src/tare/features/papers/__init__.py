@@ -1,6 +1,6 @@
-"""What papers published: their claims put to the test of a run, their statistics, and VTmark's popularity score.
+"""Published papers: their claims tested by a run, their statistics, and VTmark's popularity score.
 
-`claim_file` reads claims, `matching` finds in a run what they are about, and `judging` decides. `papers.md` has the
+`claim_file` reads claims, `matching` finds their measurements in a run, and `judging` decides. `papers.md` has the
 tests that papers use (`classical`, `tables`), and is written only on request.
 """
 

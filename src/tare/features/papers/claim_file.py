@@ -1,4 +1,4 @@
-"""Reads a file of claims, and finds all its faults at once, each under its key, as those of a suite."""
+"""Parser of claim files: reports all faults of a file at once, each under its key, as for a suite."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
 from tare.suites.stacks import check_stack
 
 FORMAT = 1
-PUBLISHED = "published"  # the name of the file that comes with tare
+PUBLISHED = "published"  # on the command line, the name of tare's built-in file
 _MAX_BYTES = 16 << 20
 _TOP_LEVEL_KEYS = ("format", "stacks", "sources", "claims")
 _TEXT_KEYS = ("id", "place", "says")
 _CLAIM = TypeAdapter(Claim)
+# Values for keys that are faulty, so that the rest of a claim can be checked in the same pass.
 _PLACEHOLDER_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
 
 
 def published_claims_path() -> Path:
-    """Return the path of the claims that come with tare: in the checkout, or in the installed package."""
+    """Return the path of tare's built-in claims: in the checkout, or in the installed package."""
     return find_shipped_folder("claims") / "published.toml"
 
 
@@ -46,24 +47,24 @@ def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
 
 
 def read_claim_files(files: Sequence[str]) -> Claims:
-    """Read files as one, `published_claims_path` for the papers', which are read if none is named.
+    """Read several files as one; `published`, or no name at all, stands for the built-in file.
 
-    Raises SuiteError with all faults of a file, and UsageError where two have a claim or a source of the same name.
+    Raises SuiteError with all faults of a file, and UsageError if two files have a claim or a source of the same name.
     """
     names = dict.fromkeys(files or [PUBLISHED])
     read = [read_claims(published_claims_path() if name == PUBLISHED else Path(name)) for name in names]
-    for what, own in (
+    for noun, ids in (
         ("claim", [claim.id for each in read for claim in each.claims]),
         ("source", [name for each in read for name in each.origins]),
     ):
-        if twice := next((name for name in own if own.count(name) > 1), ""):
-            raise UsageError(f'two files have a {what} named "{twice}"', "give one of them another name")
+        if twice := next((name for name in ids if ids.count(name) > 1), ""):
+            raise UsageError(f'two files have a {noun} named "{twice}"', "give one of them another name")
     origins = {name: origin for each in read for name, origin in each.origins.items()}
     return Claims(origins, tuple(claim for each in read for claim in each.claims))
 
 
 def parse_claims(text: str, source: str, catalogue: Catalogue = registry) -> Claims:
-    """Read the text of a file of claims; messages call it `source`. Raises SuiteError with all its faults."""
+    """Parse the text of a file of claims; raises SuiteError with all its faults, which name `source`."""
     document = Document(parse_tables(text, source), catalogue)
     reading = _ClaimParser(document)
     claims = reading.parse()
@@ -77,15 +78,15 @@ class _ClaimParser:
     document: Document
     origins: dict[str, ClaimSource] = field(default_factory=dict)
     plugins: dict[str, type[Any] | None] = field(default_factory=dict)
-    hints: dict[type[Any], dict[str, Any]] = field(default_factory=dict)  # of settings, which many claims have
-    stacks: set[str] = field(default_factory=set)  # that have no fault
+    hints: dict[type[Any], dict[str, Any]] = field(default_factory=dict)  # cache: types of settings, by workload
+    stacks: set[str] = field(default_factory=set)  # cache: stacks without a fault
 
     def __post_init__(self) -> None:
-        """Ask for the names of workloads once."""
+        """List the names of workloads once: a file has hundreds of claims."""
         self.workloads = self.document.catalogue.names("workloads")
 
     def parse(self) -> Claims:
-        """Read all tables. The result means nothing if the document has faults."""
+        """Parse all tables; the result is only valid if the document has no faults."""
         document = self.document
         document.refuse_unknown((), _TOP_LEVEL_KEYS)
         if document.at(("format",)) != FORMAT:
@@ -123,7 +124,7 @@ class _ClaimParser:
         return replace(claim, settings=self._parse_settings(key, claim))
 
     def _parse_faultless(self, key: TomlKey) -> Claim | None:
-        """Return what a claim is without its faulty keys, so that the faults of the others are found, too."""
+        """Return the claim without its faulty keys, to find the faults of the other keys; None if that fails."""
         rest = self._faultless_keys(key)
         if isinstance(rest.get("value"), dict):
             rest["value"] = {"unit": "-"} | rest["value"]
@@ -133,7 +134,7 @@ class _ClaimParser:
             return None
 
     def _faultless_keys(self, key: TomlKey) -> dict[str, Any]:
-        """Return a table without its faulty keys; a table in it stays, without its own."""
+        """Return a table without its faulty keys; nested tables stay, without their faulty keys."""
         faulty = {at[: len(key) + 1] for at in self.document.faults}
         sound = {}
         for name, value in self.document.table(key).items():
@@ -144,13 +145,13 @@ class _ClaimParser:
         return sound
 
     def _check_ids(self) -> None:
-        found = [table.get("id") for table in self.document.at(("claims",))]
-        texts = [name for name in found if isinstance(name, str)]
-        for index, name in enumerate(found):
+        ids = [table.get("id") for table in self.document.at(("claims",))]
+        texts = [name for name in ids if isinstance(name, str)]
+        for index, name in enumerate(ids):
             key: TomlKey = ("claims", index)
             if isinstance(name, str) and name:
                 self.document.check_name((*key, "id"), name)
-                if name in found[:index]:
+                if name in ids[:index]:
                     self.document.add_fault((*key, "id"), f'a second claim with the id "{name}"', "give it another one")
             for at, other in self.document.texts((*key, "contradicts")).items():
                 if other not in texts or other == name:
@@ -171,18 +172,18 @@ class _ClaimParser:
                     self.document.add_fault((*key, "same_versions", at), f'{name} has no version of "{program}"', hint)
 
     def _check_stacks(self, key: TomlKey, written: Mapping[str, Any]) -> None:
-        own = tuple(self.document.texts(("stacks",)).values())
+        declared = tuple(self.document.texts(("stacks",)).values())
         for name in ("stack", "than"):
             stack = written.get(name)
             if isinstance(stack, str) and stack not in self.stacks:
-                check_stack(self.document, (*key, name), stack, own)
+                check_stack(self.document, (*key, name), stack, declared)
                 if (*key, name) not in self.document.faults:
                     self.stacks.add(stack)
         if written.get("stack") == written.get("than", "native") and "value" not in written:
             self.document.add_fault((*key, "than"), "a stack is compared with itself", "name another stack")
 
     def _check_workload(self, key: TomlKey, written: Mapping[str, Any]) -> Mapping[str, Metric] | None:
-        """Return the metrics of the workload; None if there is no such workload, or if its settings declare them."""
+        """Return the metrics of the workload by name; None if it is unknown, or if its settings declare the metrics."""
         name, metric = written.get("workload"), written.get("metric", "")
         if not isinstance(name, str) or not isinstance(metric, str):
             return None
@@ -206,8 +207,8 @@ class _ClaimParser:
 
     def _check_points(self, key: TomlKey, claim: Claim) -> None:
         between = [name for name in ("from_point", "to_point") if getattr(claim, name) is not None]
-        beside = [] if claim.than_point is None else ["than_point"]
-        written = [*(["points"] if claim.points else []), *between, *beside]
+        relative = [] if claim.than_point is None else ["than_point"]
+        written = [*(["points"] if claim.points else []), *between, *relative]
         if claim.points and between:
             self.document.add_fault(
                 (*key, between[0]), "the claim has points", "write either points, or where they begin"
@@ -242,7 +243,7 @@ class _ClaimParser:
             self._check_sign(key, claim)
 
     def _check_sign(self, key: TomlKey, claim: Claim) -> None:
-        """Refuse a direction that the size does not have."""
+        """Add a fault if the direction contradicts the size."""
         low = claim.size if claim.size is not None else claim.least
         high = claim.size if claim.size is not None else claim.most
         wrong = {
@@ -255,17 +256,17 @@ class _ClaimParser:
             self.document.add_fault((*key, "direction"), f'not "{claim.direction}" by its size', hint)
 
     def _check_unit(self, key: TomlKey, claim: Claim, metrics: Mapping[str, Metric] | None) -> None:
-        assert claim.value is not None  # noqa: S101 - only asked for values
+        assert claim.value is not None  # noqa: S101 - only called for values
         if not claim.metric:
             self.document.add_fault((*key, "metric"), "missing", "a value is of one metric: name it")
         units = {FOOTPRINT: "bytes"} | {name: metric.unit for name, metric in (metrics or {}).items()}
         unit = units.get(claim.metric)
         if unit is not None and claim.value.unit != unit:
-            what = f'{claim.workload} has {claim.metric} in "{unit}"'
-            self.document.add_fault((*key, "value", "unit"), what, f'write unit = "{unit}", and the number in that')
+            message = f'{claim.workload} has {claim.metric} in "{unit}"'
+            self.document.add_fault((*key, "value", "unit"), message, f'write unit = "{unit}", and the number in that')
 
     def _parse_settings(self, key: TomlKey, claim: Claim) -> dict[str, Any]:
-        """Read settings as a suite has them, with their units."""
+        """Return the settings converted as in a suite: `"1MiB"` becomes a number of bytes."""
         plugin = self.plugins.get(claim.workload)
         if plugin is None or not claim.settings:
             return claim.settings
@@ -281,6 +282,6 @@ class _ClaimParser:
             try:
                 settings[name] = TypeAdapter(hints[name]).validate_json(json.dumps(value), strict=True)
             except ValidationError as error:
-                said = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-                self.document.add_fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", said)
+                hint = error.errors()[0]["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+                self.document.add_fault((*key, "settings", name), f"{json.dumps(value)} cannot be used", hint)
         return settings

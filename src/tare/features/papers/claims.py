@@ -1,11 +1,12 @@
-"""Published claims, and equivalence regions that test them.
+"""Published claims, and the regions of ratios that test them.
 
-What a published claim says of a ratio is a region: all above 1, or all within a tolerance of a size. The interval is
-that of 95 % alone (`tare.statistics.anytime`): it holds the ratios against which the e-value has not reached 20. So it
-excludes a border exactly where the evidence against that border is large enough, and the evidence of many claims can be
-judged together (`tare.statistics.anytime.e_bh`).
+A claim about a ratio is a region: all ratios above 1, or all within a tolerance of a size. Overlapping intervals of
+paper and run would make the noisiest paper agree best. The interval of a run is that of a single statement
+(`tare.statistics.anytime`): it holds the ratios against which the e-value has not reached 20. So it excludes a border
+exactly if the evidence against that border is large enough, and the evidence of many claims can be judged together
+(`tare.statistics.anytime.e_bh`).
 
-docs/papers.md has the format of the file that they are written in.
+docs/papers.md describes the file format of claims.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tare.statistics.cells import Spread
 
 Direction = Literal["more", "less", "equivalent"]
 RegionPosition = Literal["inside", "outside", "across", "unknown"]
-FOOTPRINT = "footprint"  # a metric that every trial has, whatever its workload
+FOOTPRINT = "footprint"  # metric that trials of every workload have
 Share = Annotated[Percent, Field(gt=0)]
 Number = Annotated[float, Field(gt=0)]
 Tolerance = Annotated[Percent, Field(ge=0, lt=1)]
@@ -32,10 +33,10 @@ Tolerance = Annotated[Percent, Field(ge=0, lt=1)]
 
 @dataclass(frozen=True)
 class ClaimSource:
-    """Where claims were published, and what was measured there with what: the table `[sources.NAME]`.
+    """Source of claims: publication, hardware and versions, the table `[sources.NAME]`.
 
-    `cpu` is the model as Linux names it, or a part of that: numbers of another machine cannot be compared. `suite` is
-    the path of one that tests the claims. `versions` are those of technologies and programs.
+    `cpu` is the model name of Linux or a part of it: absolute numbers of another CPU cannot be compared. `suite` is the
+    path of a suite that tests the claims. `versions` has the versions of technologies and programs by name.
     """
 
     title: str
@@ -50,9 +51,9 @@ class ClaimSource:
 
 @dataclass(frozen=True)
 class AbsoluteClaim:
-    """A number in the metric's unit: its size, or the least or the most that it is.
+    """Claim about a number in the metric's unit: its size, or a lower or upper bound.
 
-    It holds on machines like the source's alone, unless it holds `anywhere`.
+    The claim is about machines like the source's only, unless it holds `anywhere`.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -66,17 +67,18 @@ class AbsoluteClaim:
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement about one stack: the table `[[claims]]`.
+    """Claim about a stack: a table of `[[claims]]`.
 
-    It is about `metric` of `workload`, the workload's headline if empty: at each of the `points`, or of those between
-    `from_point` and `to_point`, or else in the mean over all points. What is claimed is a ratio to the stack `than`: a
-    direction and, as far as it was published, a size, or the least or the most that it is; or a `value` alone.
-    With `than_point`, it is that ratio in multiples of the one at this point: how the standing changes from there.
-    `tolerance` is how far, as a factor, a size may be off; `reading` how exactly it could be read off a picture.
-    `inverse`: published is the inverse of tare's metric, such as a speed in place of a time. `printed` is the number as
-    it was printed; p, n and the standard deviations are those that were published. `quotes` names others whom the
-    source quotes, `contradicts` the claims that say otherwise; `differs` says what is not the same in tare. `suite`
-    takes the place of the source's, and is empty if none tests it.
+    The claim is about `metric` of `workload` (the headline if ""): at each of the `points`, or at those between
+    `from_point` and `to_point`, or in the mean over all points. It states a ratio to the stack `than`, by a direction
+    and, if published, a size or a lower or upper bound; or a `value` instead. With `than_point`, the ratio is relative
+    to the ratio at that point.
+
+    `tolerance` and `reading` are the error of a size, and of reading it off a picture, as factors. `inverse` is true if
+    the inverse of tare's metric was published, such as a speed instead of a time. `printed` is the number as printed;
+    `p`, `n` and the standard deviations are as published. `quotes` names the authors whom the source quotes,
+    `contradicts` lists claims that say otherwise, and `differs` describes differences of tare's measurement. `suite`
+    overrides that of the source, and is "" if no suite tests the claim.
     """
 
     id: str
@@ -113,12 +115,12 @@ class Claim:
 
     @property
     def has_size(self) -> bool:
-        """Whether it says how large the ratio or the value is."""
+        """Whether the claim has a size or a bound, not only a direction."""
         stated = self.value or self
         return any(each is not None for each in (stated.size, stated.least, stated.most))
 
     def region(self, margin: float) -> Region:
-        """Return the ratios, or values, of which it can be true; the margin says what is equivalent."""
+        """Return the ratios, or values, for which the claim is true; ratios within `margin` are equivalent."""
         stated, factor = self.value or self, (1 + self.tolerance) * (1 + self.reading)
         if not self.has_size:
             return region_of(self.direction or "equivalent", self.tolerance or margin)
@@ -136,14 +138,14 @@ class Claims:
 
 @dataclass(frozen=True)
 class Region:
-    """The ratios, or values, from `low` to `high`: 0 and infinity where it has no end."""
+    """Region of ratios or values from `low` to `high`; 0 and infinity stand for no bound."""
 
     low: float = 0.0
     high: float = math.inf
 
 
 def region_of(direction: Direction, margin: float) -> Region:
-    """Return the ratios that lie in a direction; those within the margin of 1 are equivalent."""
+    """Return the region of a direction; only "equivalent" depends on the margin."""
     if direction == "equivalent":
         return Region(1 / (1 + margin), 1 + margin)
     return Region(low=1.0) if direction == "more" else Region(high=1.0)
@@ -151,7 +153,7 @@ def region_of(direction: Direction, margin: float) -> Region:
 
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """An estimate from so many blocks, and what its interval follows from; the interval is None for too few blocks."""
+    """Estimate from `n` blocks, with the spread that determines its interval; `spread` is None for too few blocks."""
 
     value: float
     n: int
@@ -159,7 +161,7 @@ class IntervalEstimate:
 
     @cached_property
     def half_width(self) -> float:
-        """Half the width of the interval, a logarithm; infinite for too few blocks."""
+        """Half the width of the interval, as a logarithm; infinite for too few blocks."""
         if self.spread is None:
             return math.inf
         width = float(widths_per_deviation(np.array(self.n), np.array(self.spread.borrowed)))
@@ -167,30 +169,30 @@ class IntervalEstimate:
 
     @property
     def low(self) -> float | None:
-        """The lower end of the interval."""
+        """The lower bound of the interval; None for too few blocks."""
         return self.value * math.exp(-self.half_width) if self.half_width < math.inf else None
 
     @property
     def high(self) -> float | None:
-        """The upper end of the interval."""
+        """The upper bound of the interval; None for too few blocks."""
         return self.value * math.exp(self.half_width) if self.half_width < math.inf else None
 
     @property
     def inverse(self) -> IntervalEstimate:
-        """That of the inverse quantity."""
+        """The estimate of the inverse quantity."""
         return IntervalEstimate(1 / self.value, self.n, self.spread)
 
 
 @dataclass(frozen=True)
 class RegionVerdict:
-    """Where an interval lies, and the logarithm of the e-value for that; 0 where nothing is decided."""
+    """Position of an interval relative to a region, and the logarithm of its e-value; 0 if undecided."""
 
     position: RegionPosition
     evidence: float = 0.0
 
 
 def locate_interval(estimate: IntervalEstimate, region: Region) -> RegionVerdict:
-    """Return where the interval lies beside the region."""
+    """Return the position of the interval relative to the region (an equivalence test)."""
     if estimate.low is None or estimate.high is None:
         return RegionVerdict("unknown")
     borders = [border for border in (region.low, region.high) if 0 < border < math.inf]
@@ -204,8 +206,8 @@ def locate_interval(estimate: IntervalEstimate, region: Region) -> RegionVerdict
 
 
 def _evidence(estimate: IntervalEstimate, border: float) -> float:
-    """Return the logarithm of the e-value against the true ratio being on the border."""
-    assert estimate.spread is not None  # noqa: S101 - only asked for intervals
+    """Return the logarithm of the e-value against a true ratio on the border."""
+    assert estimate.spread is not None  # noqa: S101 - only called for intervals
     away = max(abs(math.log(estimate.value / border)) - estimate.spread.offset, 0.0)
     deviation, borrowed = np.array(estimate.spread.deviation), np.array(estimate.spread.borrowed)
     return float(log_evidence(np.array(away), deviation, np.array(estimate.n), borrowed))

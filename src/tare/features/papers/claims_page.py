@@ -1,7 +1,7 @@
 """The claims section of the report page and its figure.
 
-A row has the published region as a band, its size as a line, and the run's estimate as a dot with its interval. What
-goes on beyond the axis ends in an arrow.
+A row has the published region as a band, its size as a line, and the run's estimate as a dot with its interval. Bands
+and intervals that reach beyond the axis end in an arrow.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ CAPTION = (
 )
 _SIGNS = {"less": "less", "more": "more", "equivalent": "equal"}
 _FACTORS_FROM = 2
-_MAX_LOG = math.log(30)  # how far from the other stack an axis reaches at most
+_MAX_LOG = math.log(30)  # largest ratio on an axis; farther values end in an arrow
 _MIN_REACH = math.log(1.1)
 _WIDE_AXIS, _NEAR_ONE = math.log(3), math.log(1.1)  # an axis this wide is linear near 100 % if an estimate lies near it
 _AXIS_MARGIN = 0.06  # beyond the outermost values, a share of the axis
-_MAX_UNFOLDED_ROWS = 60  # rows that are shown at once
-_NAME_WIDTH, _AXIS_WIDTH, _PUBLISHED_WIDTH, _HERE_WIDTH = 168, 140, 62, 62  # widths of a row's parts, pixels
-_AXIS_INSET = 8  # of an axis, for what goes on beyond it
+_MAX_UNFOLDED_ROWS = 60  # later panels without contradictions are folded
+_NAME_WIDTH, _AXIS_WIDTH, _PUBLISHED_WIDTH, _HERE_WIDTH = 168, 140, 62, 62  # pixels, of the parts of a row
+_AXIS_INSET = 8  # pixels at the ends of an axis, for arrows
 _PANEL_WIDTH = _NAME_WIDTH + _AXIS_WIDTH + _PUBLISHED_WIDTH + _HERE_WIDTH
 _HEAD_HEIGHT, _ROW_HEIGHT, _FOOT_HEIGHT = 24, 20, 22  # heights
-_MAX_COLUMNS, _GAP = 3, 24  # panels beside each other in a file, and pixels between them
+_MAX_COLUMNS, _GAP = 3, 24  # panels side by side in a file, and pixels between them
 _JUDGEMENT_CLASSES: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
 
 
 def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
-    """Make the section of the page; None if the papers' claims do not fit the run."""
+    """Return the claims section of the page; None if the run has measured nothing that claims are about."""
     values: dict[str, Any] = {"trouble": "", "claims": None}
     try:
         judgements = judge_run(run)
-    except UsageError as error:  # a broken plug-in breaks only itself
+    except UsageError as error:  # a broken plug-in or claim file must not prevent the report
         values["trouble"] = f"The published claims could not be read: {error}."
     else:
         if not judgements.has_measured_claims and not run.claims:
@@ -70,12 +70,12 @@ def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None
 
 
 def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
-    """Draw the figure for the report's formats of figures."""
+    """Return the figure as SVG with its caption, by file name, for the figure formats of the report."""
     return {"00-claims": (draw_file_figure(run), f"{TITLE}.")}
 
 
 def section_fields(judgements: Judgements, places: Anchors) -> dict[str, Any]:
-    """Lay judgements out: those that the run contradicts come first."""
+    """Return the fields of the section's template; contradicted claims come first."""
     judged = sorted(filter(is_judged, judgements.verdicts), key=lambda each: ORDER.index(each.judgement))
     return {
         "sentence": sentence(judgements),
@@ -94,7 +94,7 @@ def section_fields(judgements: Judgements, places: Anchors) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ClippedSpan:
-    """A part of an axis; `before` and `after` are whether it goes on beyond the ends of the axis."""
+    """Span of an axis, clipped to its ends; `before` and `after` tell at which ends."""
 
     start: float
     end: float
@@ -104,7 +104,7 @@ class ClippedSpan:
 
 @dataclass(frozen=True)
 class ClaimBar:
-    """A claim at a point: places are shares of the axis. `size` is None where a direction alone was claimed."""
+    """Row of a claim at a point; positions are shares of the axis. `size` is None for a claim without a size."""
 
     name: str
     judgement: Judgement
@@ -121,7 +121,7 @@ class ClaimBar:
 
 @dataclass(frozen=True)
 class ClaimsPanel:
-    """The claims of a workload; `even` is the place of 100 %."""
+    """Panel with the claims of a workload; `even` is the position of 100 %."""
 
     title: str
     ticks: Ticks
@@ -141,7 +141,7 @@ class ClaimsPanel:
 
 @dataclass(frozen=True)
 class ClaimsFigure:
-    """The figure in a page: its panels, and those that a page of many claims folds away."""
+    """Figure in a page: its panels, and those that are folded if there are many claims."""
 
     panels: tuple[Markup, ...]
     folded: tuple[Markup, ...]
@@ -150,12 +150,12 @@ class ClaimsFigure:
 
 
 def row_name(verdict: ClaimVerdict, point_verdict: PointVerdict) -> str:
-    """Return the name of a row, which an anchor can be made of."""
+    """Return the name of a row, which is valid as an anchor."""
     return f"claim-{verdict.claim.id}{format_point(verdict.claim, point_verdict)}".replace(" ", "-").replace("@", "at")
 
 
 def draw_page_figure(judgements: Judgements) -> ClaimsFigure | None:
-    """Draw the figure for a page; None where nothing that is a ratio was judged."""
+    """Draw the figure for a page; None if no claim about a ratio was judged."""
     shown, folded = _split_folded(lay_out_panels(judgements))
     if not shown:
         return None
@@ -165,27 +165,27 @@ def draw_page_figure(judgements: Judgements) -> ClaimsFigure | None:
 
 
 def draw_file_figure(run: Run) -> str:
-    """Draw the figure as a file of its own; empty where nothing that is a ratio was judged."""
+    """Return the figure as a standalone SVG file; "" if no claim about a ratio was judged."""
     try:
         judgements = judge_run(run)
-    except UsageError:  # the page says so
+    except UsageError:  # the page reports the error
         return ""
-    found = tuple(lay_out_panels(judgements))
-    if not found:
+    panels = tuple(lay_out_panels(judgements))
+    if not panels:
         return ""
-    rows = [row.judgement for panel in found for row in panel.rows]
+    rows = [row.judgement for panel in panels for row in panel.rows]
     counts = ", ".join(f"{rows.count(each)} {each}" for each in ORDER if each in rows)
-    return FramedFigure(*_arrange_panels(found), TITLE, counts, CAPTION).file(run)
+    return FramedFigure(*_arrange_panels(panels), TITLE, counts, CAPTION).file(run)
 
 
 def lay_out_panels(judgements: Judgements) -> Iterator[ClaimsPanel]:
-    """Lay out the judged claims that are ratios by workload; contradictions come first, also in each panel."""
+    """Yield a panel for each workload with judged claims about ratios; contradictions come first, also in a panel."""
     judged = [each for each in judgements.verdicts if is_judged(each) and each.claim.value is None]
-    made = [
-        _claims_panel(workload, tuple(own), judgements.run.record.margin)
-        for workload, own in groupby(sorted(judged, key=lambda each: each.workload), lambda each: each.workload)
+    panels = [
+        _claims_panel(workload, tuple(verdicts), judgements.run.record.margin)
+        for workload, verdicts in groupby(sorted(judged, key=lambda each: each.workload), lambda each: each.workload)
     ]
-    return iter(sorted(made, key=lambda panel: -panel.contradictions))
+    return iter(sorted(panels, key=lambda panel: -panel.contradictions))
 
 
 def _claims_panel(workload: str, verdicts: Sequence[ClaimVerdict], margin: float) -> ClaimsPanel:
@@ -199,7 +199,7 @@ def _claims_panel(workload: str, verdicts: Sequence[ClaimVerdict], margin: float
 
 
 def _split_folded(panels: Iterable[ClaimsPanel]) -> tuple[list[ClaimsPanel], list[ClaimsPanel]]:
-    """Divide panels into those that are shown at once and those that are folded away: never a contradiction."""
+    """Return the panels to show and those to fold; a panel with a contradiction is always shown."""
     shown: list[ClaimsPanel] = []
     folded: list[ClaimsPanel] = []
     count = 0
@@ -211,14 +211,15 @@ def _split_folded(panels: Iterable[ClaimsPanel]) -> tuple[list[ClaimsPanel], lis
 
 
 def _axis(estimates: Sequence[IntervalEstimate], claims: Sequence[Claim], margin: float) -> Axis:
-    """Return an axis that holds what was found and what was published, and 100 %.
+    """Return the axis for estimates, published regions and 100 %.
 
-    It is logarithmic. Where estimates near 100 % share it with what is far off, it is linear up to the margin.
+    The axis is logarithmic. If it is wide and an estimate is near 100 %, it is linear up to the margin, which would
+    otherwise be too narrow to see.
     """
     logs = [math.log(each.value) + half for each in estimates for half in _half_widths(each)]
     for claim in claims:
         region = claim.region(margin)
-        logs += [math.log(end) for end in (region.low, region.high, claim.size) if end and end < math.inf]
+        logs += [math.log(bound) for bound in (region.low, region.high, claim.size) if bound and bound < math.inf]
     least, most = min(-_MIN_REACH, *logs), max(_MIN_REACH, *logs)
     least, most = max(least, -_MAX_LOG), min(most, _MAX_LOG)
     room = (most - least) * _AXIS_MARGIN
@@ -233,17 +234,17 @@ def _half_widths(estimate: IntervalEstimate) -> tuple[float, ...]:
 def _claim_bar(
     axis: Axis, margin: float, verdict: ClaimVerdict, point_verdict: PointVerdict, *, with_metric: bool
 ) -> ClaimBar:
-    claim, seen = verdict.claim, point_verdict.claim_point.estimate
+    claim, estimate = verdict.claim, point_verdict.claim_point.estimate
     here, interval = format_interval_estimate(verdict, point_verdict)
-    what = f"{verdict.stack} {claim.metric if with_metric else ''}".rstrip() + format_point(claim, point_verdict)
+    name = f"{verdict.stack} {claim.metric if with_metric else ''}".rstrip() + format_point(claim, point_verdict)
     if verdict.than not in ("native", ""):
-        what += f" / {verdict.than}"
-    found = f"here {here} {interval}".rstrip()
+        name += f" / {verdict.than}"
+    result = f"here {here} {interval}".rstrip()
     detail = (
-        f"{claim.says} {claim.source}, {claim.place}: {format_published(claim)}; {found}: {point_verdict.judgement}"
+        f"{claim.says} {claim.source}, {claim.place}: {format_published(claim)}; {result}: {point_verdict.judgement}"
     )
     return ClaimBar(
-        name=what,
+        name=name,
         judgement=point_verdict.judgement,
         glyph=GLYPHS[point_verdict.judgement],
         detail=detail,
@@ -252,8 +253,8 @@ def _claim_bar(
         here=here,
         band=_region_span(axis, claim.region(margin)),
         size=None if claim.size is None else axis.position(math.log(claim.size)),
-        dot=axis.position(math.log(seen.value)),
-        bar=_interval_span(axis, seen),
+        dot=axis.position(math.log(estimate.value)),
+        bar=_interval_span(axis, estimate),
     )
 
 
@@ -263,7 +264,7 @@ def _region_span(axis: Axis, region: Region) -> ClippedSpan:
 
 
 def _interval_span(axis: Axis, estimate: IntervalEstimate) -> ClippedSpan | None:
-    """Return the place of the interval; of the estimate alone where that is beyond the axis without an interval."""
+    """Return the span of the interval, or of an estimate beyond the axis; None for other estimates without interval."""
     middle = math.log(estimate.value)
     ends = [middle + half for half in _half_widths(estimate)]
     span = _clip_span(axis, ends[0], ends[-1])
@@ -275,7 +276,7 @@ def _clip_span(axis: Axis, first: float, last: float) -> ClippedSpan:
 
 
 def _format_claimed(claim: Claim) -> str:
-    """Write what is claimed in a few letters."""
+    """Format the size, bounds or direction of a claim in a few characters."""
     if claim.size is not None:
         return _format_share(claim.size)
     if claim.least is not None and claim.most is not None:
@@ -289,12 +290,12 @@ def _format_claimed(claim: Claim) -> str:
 
 
 def _format_share(share: float) -> str:
-    """Write a share as estimates are: as a factor from twice on."""
+    """Format a ratio like estimates: as percent, or from twice on as a factor."""
     return f"\N{MULTIPLICATION SIGN}{share:.3g}" if share >= _FACTORS_FROM else f"{share * 100:.4g} %"
 
 
 def _arrange_panels(panels: Sequence[ClaimsPanel]) -> tuple[Markup, int, int]:
-    """Lay panels out in columns, each in the shortest one then; return the picture with its width and height."""
+    """Draw panels in columns, each in the shortest column so far; return the picture with its width and height."""
     heights = [0] * min(_MAX_COLUMNS, len(panels))
     drawn = []
     for panel in panels:
@@ -306,7 +307,7 @@ def _arrange_panels(panels: Sequence[ClaimsPanel]) -> tuple[Markup, int, int]:
 
 
 def _draw_panel(panel: ClaimsPanel, at: tuple[int, int] | None = None) -> Markup:
-    """Draw a panel; `at` is its place in a file, in which nothing can be followed."""
+    """Draw a panel; `at` is its position in a standalone file, None in a page, where rows are links."""
     size = {
         "left": _NAME_WIDTH,
         "across": _AXIS_WIDTH,
@@ -320,12 +321,12 @@ def _draw_panel(panel: ClaimsPanel, at: tuple[int, int] | None = None) -> Markup
 
 
 def _strip_command_hint(text: str) -> str:
-    """Leave out what is said of the command line."""
+    """Return a remark without its hint at an option of the command line, which a reader of the page does not have."""
     return text.removesuffix("; --all says why").replace("`", "")
 
 
 def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, places: Anchors) -> dict[str, str]:
-    """Return a claim at one of its points."""
+    """Return the fields of a row: a claim at one of its points."""
     here, interval = format_interval_estimate(verdict, point_verdict)
     kinds = dict.fromkeys(caution.kind for caution in point_verdict.claim_point.cautions)
     row = _claim_fields(verdict, point_verdict.judgement, *point_verdict.notes, *kinds)
@@ -340,7 +341,7 @@ def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, places: An
 
 
 def _claim_fields(verdict: ClaimVerdict, judgement: Judgement, *remarks: str) -> dict[str, str]:
-    """Return a claim, with what is to be known of it."""
+    """Return the fields of a claim, with its remarks and differences from the source."""
     claim = verdict.claim
     differs = f"differs from the source: {claim.differs}" if claim.differs else ""
     return {

@@ -1,4 +1,4 @@
-"""What `tare claims` prints of judgements: the answer as table and JSON, and the words that the page shares."""
+"""Answer of `tare claims` as table and JSON, and texts that the page shares."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ _MAX_TESTS = 3
 
 
 def answer(judgements: Judgements, fail_on: Collection[Judgement] = (), *, every: bool = False) -> Answer:
-    """Return what `tare claims` found as an answer, with a row for each point of each claim that the run has measured.
+    """Return the answer of `tare claims`, with a row for each point of each claim that the run has measured.
 
-    Of `every` other claim, a row says why it was not judged and what would test it.
+    With `every`, each other claim has a row with the reason why it was not judged, and a suite that would test it.
     """
-    fit = judgements.has_measured_claims  # if not, the error says so
+    has_measured = judgements.has_measured_claims  # otherwise the error says so
     return Answer(
         command="claims",
         columns=_COLUMNS,
         rows=tuple(row for judged in judgements.verdicts for row in _rows(judged, every=every)),
         legend=legend(judgements),
-        remarks=(*_source_differences(judgements), *remarks(judgements)) if fit else (),
-        conclusions=(sentence(judgements),) if fit else (),
+        remarks=(*_source_differences(judgements), *remarks(judgements)) if has_measured else (),
+        conclusions=(sentence(judgements),) if has_measured else (),
         fields=partial(_document, judgements),
         styled="judgement",
         wide=110,
@@ -74,20 +74,20 @@ def answer(judgements: Judgements, fail_on: Collection[Judgement] = (), *, every
 
 
 def judge_run(run: Run) -> Judgements:
-    """Judge the papers' claims by a run, or those that its report is asked for; UsageError if they cannot be read."""
+    """Judge the claims requested for the report of a run, by default the built-in ones; raises UsageError."""
     return judge(run, _read(run.claims))
 
 
 def sentence(judgements: Judgements) -> str:
-    """Describe in one sentence what came of it."""
+    """Return the result as one sentence: the number of claims by judgement."""
     if not judgements.has_measured_claims:
         return f"None of {len(judgements.verdicts)} claims is about what this run has measured."
-    counts = tuple(f"{len(own)} {name}" for name in JUDGEMENTS if (own := judgements.with_judgement(name)))
+    counts = tuple(f"{len(claims)} {name}" for name in JUDGEMENTS if (claims := judgements.with_judgement(name)))
     return f"Of {len(judgements.verdicts)} claims, {join_names(counts)}."
 
 
 def remarks(judgements: Judgements) -> tuple[str, ...]:
-    """Describe why claims cannot be compared, each reason once, and what would test those that are not tested."""
+    """Return notes: why claims are not comparable, suites that would test the others, and cautions."""
     reasons = Counter(judged.reason for judged in judgements.with_judgement("not comparable"))
     lines = [f"{count} not comparable: {reason}" for reason, count in reasons.most_common()]
     if untested := judgements.with_judgement("not tested"):
@@ -107,13 +107,13 @@ def remarks(judgements: Judgements) -> tuple[str, ...]:
 
 
 def _source_differences(judgements: Judgements) -> tuple[str, ...]:
-    """Describe what is not the same here as in the source, of the claims that were judged."""
-    own = Counter(judged.claim.differs for judged in judgements.verdicts if judged.claim.differs and judged.points)
-    return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in own.items())
+    """Return a note for each difference of tare's measurement from the source, for claims that were judged."""
+    texts = Counter(judged.claim.differs for judged in judgements.verdicts if judged.claim.differs and judged.points)
+    return tuple(f"{count} differ{'s' if count == 1 else ''} from the source: {text}" for text, count in texts.items())
 
 
 def legend(judgements: Judgements) -> str:
-    """Describe what the numbers of the table are."""
+    """Return the explanation of the table's numbers."""
     margin = f"{judgements.run.record.margin * 100:.3g} %"
     return (
         f"published and here: change from the other stack or a value; 95 % interval, n blocks; ± the claim's tolerance;"
@@ -122,7 +122,7 @@ def legend(judgements: Judgements) -> str:
 
 
 def format_published(claim: Claim) -> str:
-    """Write what is claimed: its size with the tolerance, or its direction and the number as printed; and p."""
+    """Format a claim: its size with the tolerance, or its direction with the number as printed; then p, if known."""
     text = _format_bounds(claim)
     if not claim.has_size:
         text = f"{claim.direction} ({claim.printed})" if claim.printed else f"{claim.direction}"
@@ -132,25 +132,25 @@ def format_published(claim: Claim) -> str:
 
 
 def format_point(claim: Claim, point_verdict: PointVerdict) -> str:
-    """Write at which point a claim was judged, and beside which one; empty for the mean over all."""
+    """Format the point at which a claim was judged, and the point that it is relative to; "" for the mean over all."""
     point = "" if point_verdict.claim_point.point is None else f" @ {point_verdict.claim_point.point:g}"
-    return point if claim.than_point is None else f"{point} beside {claim.than_point:g}"
+    return point if claim.than_point is None else f"{point} relative to {claim.than_point:g}"
 
 
 def format_interval_estimate(verdict: ClaimVerdict, point_verdict: PointVerdict) -> tuple[str, str]:
-    """Write the estimate and its interval, in the claim's terms."""
-    seen, value = point_verdict.claim_point.estimate, verdict.claim.value
+    """Format the estimate and its interval as ratios, or in the unit of the claim's value; "" without an interval."""
+    estimate, value = point_verdict.claim_point.estimate, verdict.claim.value
     if value is None:
-        standing = OverallSpeed(verdict.stack, seen.value, seen.low, seen.high, "undecided")
-        return format_ratio(standing), format_interval(standing)
-    if seen.low is None or seen.high is None:
-        return format_quantity(seen.value, value.unit), ""
-    low, high = (format_quantity(end, value.unit) for end in (seen.low, seen.high))
-    return format_quantity(seen.value, value.unit), f"[{low}, {high}]"
+        speed = OverallSpeed(verdict.stack, estimate.value, estimate.low, estimate.high, "undecided")
+        return format_ratio(speed), format_interval(speed)
+    if estimate.low is None or estimate.high is None:
+        return format_quantity(estimate.value, value.unit), ""
+    low, high = (format_quantity(bound, value.unit) for bound in (estimate.low, estimate.high))
+    return format_quantity(estimate.value, value.unit), f"[{low}, {high}]"
 
 
 def _document(judgements: Judgements) -> dict[str, Any]:
-    """Return what JSON has: `claims` with what was published, and `cells`, what the run says of each point."""
+    """Return the fields of the JSON output: `claims` as published, and `cells` with the run's result at each point."""
     record = judgements.run.record
     return {
         "confidence": CONFIDENCE,
@@ -171,7 +171,7 @@ def _document(judgements: Judgements) -> dict[str, Any]:
 
 @cache
 def _read(files: tuple[str, ...]) -> Claims:
-    """Read files of claims once: the one that comes with tare takes half a second."""
+    """Read files of claims once: checking the built-in file takes half a second."""
     return read_claim_files(files)
 
 
@@ -221,7 +221,7 @@ def _format_bounds(claim: Claim) -> str:
 
 
 def _claim_fields(verdict: ClaimVerdict, margin: float) -> dict[str, Any]:
-    """Return a claim as what JSON can hold; `region` has null where it has no end."""
+    """Return the JSON fields of a claim; `region` has null for a missing bound."""
     region = verdict.claim.region(margin)
     return {
         **asdict(verdict.claim),
@@ -237,7 +237,7 @@ def _claim_fields(verdict: ClaimVerdict, margin: float) -> dict[str, Any]:
 
 
 def _cell_fields(verdict: ClaimVerdict) -> Iterator[dict[str, Any]]:
-    """Yield the points of a claim; one without numbers where the run has not measured it."""
+    """Yield the JSON fields of each point of a claim; an entry without numbers if the run has not measured it."""
     claim = verdict.claim
     common = {
         "claim": claim.id,

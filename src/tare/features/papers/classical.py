@@ -1,12 +1,12 @@
-"""The papers' way: what is usually computed after a fixed number of runs, exactly as it is defined.
+"""Classical tests after a fixed number of runs, exactly as they are defined.
 
-Mean ± standard deviation and percent of bare metal; one-way ANOVA with Tukey's test, as in the paper of 2017; and what
-is used where variances or shapes differ: Welch's ANOVA with the Games-Howell test, Kruskal-Wallis with Dunn's test,
-Mann-Whitney, and bootstrap intervals. None of it knows of blocks, and none of it may be looked at while a run goes on:
-tare itself decides with `tare.statistics.ratios`, and this stands beside it for comparison.
+Mean ± standard deviation and percent of bare metal; one-way ANOVA with Tukey's test, as in the paper of 2017; for
+unequal variances or shapes Welch's ANOVA with the Games-Howell test, Kruskal-Wallis with Dunn's test, Mann-Whitney, and
+bootstrap intervals. None of these tests uses blocks, and none is valid for repeated looks at a running run: tare
+decides with `tare.statistics.ratios`, and shows these tests for comparison with papers.
 
-Groups are values by the name of their stack. A number that does not exist is None; nothing here is ever NaN or
-infinite. ValueError is raised for values that are not finite.
+Groups are values by the name of their stack. A number that does not exist is None; no result is NaN or infinite. All
+functions raise ValueError for values that are not finite.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from tare.statistics.bootstrap import Interval, bootstrap_share
 from tare.statistics.descriptive import Description, describe
 
-_ROUNDING = 1e-12  # of its largest value: a group that varies less does not vary
-_MIN_SHARE = 1e-70  # of all values' largest: the square of a square of less is zero
+_ROUNDING = 1e-12  # of the largest value of a group: a smaller range is rounding, not variance
+_MIN_SHARE = 1e-70  # of the largest value of all: the fourth power of a smaller range underflows to zero
 _MAX_EXACT_PAIRS = 2500  # SciPy counts arrangements without ties quickly up to about 50 values on either side
-_MAX_EXACT_ARRANGEMENTS = 20_000  # with ties, it goes through all of them
+_MAX_EXACT_ARRANGEMENTS = 20_000  # with ties, the exact test enumerates all arrangements
 
 Groups = Mapping[str, Sequence[float]]
 Pairs = Mapping[tuple[str, str], float | None]
@@ -37,7 +37,10 @@ _Arrays = dict[str, NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class GroupTest:
-    """Whether groups differ at all. `between` and `within` are degrees of freedom; ranks have only the former."""
+    """Test of all groups together, or the `reason` why it is impossible.
+
+    `between` and `within` are degrees of freedom; a test of ranks has only the former.
+    """
 
     test: str
     statistic: float | None = None
@@ -49,7 +52,7 @@ class GroupTest:
 
 @dataclass(frozen=True)
 class RankTest:
-    """Mann-Whitney: `p` and the least that it can be with so few values, where one side has all of the larger ones."""
+    """Mann-Whitney test: `p`, and the smallest p that this number of values can reach (complete separation)."""
 
     p: float | None = None
     smallest_p: float | None = None
@@ -57,7 +60,7 @@ class RankTest:
 
 @dataclass(frozen=True)
 class ClassicalRow:
-    """One stack: its values in short, its mean as a share of the baseline's, and its ranks beside the baseline's."""
+    """Row of a stack: summary of its values, its mean relative to the baseline's, and the test of ranks with that."""
 
     stack: str
     description: Description | None
@@ -67,7 +70,7 @@ class ClassicalRow:
 
 @dataclass(frozen=True)
 class ClassicalTests:
-    """All of it for one metric at one point."""
+    """All classical tests of a metric at a point."""
 
     baseline: str
     rows: tuple[ClassicalRow, ...]
@@ -76,7 +79,7 @@ class ClassicalTests:
 
 
 def run_classical_tests(groups: Groups, baseline: str, seed: int) -> ClassicalTests:
-    """Compute all of it. Much slower than tare's own way, for the studentized range: 5 ms for each pair of stacks."""
+    """Compute all tests. The studentized range takes 5 ms per pair of stacks, much longer than tare's intervals."""
     return ClassicalTests(
         baseline=baseline,
         rows=tuple(_classical_row(stack, groups, baseline, seed) for stack in groups),
@@ -96,15 +99,15 @@ def one_way_anova(groups: Groups) -> GroupTest:
         return GroupTest(name, reason=reason)
     result = scipy.stats.f_oneway(*arrays.values())
     if not np.isfinite(result.statistic):
-        return GroupTest(name, reason="the values differ by less within the stacks than numbers beside them can hold")
+        return GroupTest(name, reason="the variance within the stacks is too small for floating-point numbers")
     count = sum(map(len, arrays.values()))
-    # Of equal means, rounding can make F a little less than 0, which has no p.
+    # For equal means, rounding can make F slightly negative, and its p is NaN.
     statistic, chance = (float(result.statistic), result.pvalue) if result.statistic >= 0 else (0.0, 1.0)
     return GroupTest(name, statistic, len(arrays) - 1, count - len(arrays), _clip_p_value(chance))
 
 
 def welch_anova(groups: Groups) -> GroupTest:
-    """Compare the means of groups, each with a variance of its own.
+    """Compare the means of groups with unequal variances.
 
     Welch, "On the comparison of several mean values: an alternative approach", Biometrika 38 (1951), 330-336.
     """
@@ -118,8 +121,8 @@ def welch_anova(groups: Groups) -> GroupTest:
     result = scipy.stats.f_oneway(*arrays.values(), equal_var=False)
     weights = np.array([len(values) / values.var(ddof=1) for values in arrays.values()])
     counts = np.array([len(values) for values in arrays.values()])
-    doubt = float(((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum())
-    within = (len(arrays) ** 2 - 1) / (3 * doubt)
+    uncertainty = float(((1 - weights / weights.sum()) ** 2 / (counts - 1)).sum())
+    within = (len(arrays) ** 2 - 1) / (3 * uncertainty)
     return GroupTest(name, float(result.statistic), len(arrays) - 1, within, _clip_p_value(result.pvalue))
 
 
@@ -156,7 +159,7 @@ def tukey(groups: Groups) -> Pairs:
 
 
 def games_howell(groups: Groups) -> Pairs:
-    """Compare all pairs of means of groups, each with a variance of its own. A pair without any has no p-value.
+    """Compare all pairs of means of groups with unequal variances. A pair without variance has no p-value.
 
     Games and Howell, "Pairwise multiple comparison procedures with unequal N's and/or variances", Journal of
     Educational Statistics 1 (1976), 113-125.
@@ -168,8 +171,8 @@ def games_howell(groups: Groups) -> Pairs:
     squares, freedoms = [], []
     for (one, count), (two, other) in combinations(errors.values(), 2):
         squares.append(one + two)
-        doubt = one**2 / (count - 1) + two**2 / (other - 1)
-        freedoms.append((one + two) ** 2 / doubt if doubt > 0 else 1.0)
+        uncertainty = one**2 / (count - 1) + two**2 / (other - 1)
+        freedoms.append((one + two) ** 2 / uncertainty if uncertainty > 0 else 1.0)
     return _compare_studentized_ranges(arrays, np.array(squares), np.array(freedoms))
 
 
@@ -194,7 +197,7 @@ def dunn(groups: Groups) -> Pairs:
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Adjust p-values, so that the chance of any false rejection among them all is kept (Holm 1979, as in `dunn`)."""
+    """Adjust p-values for the probability of any false rejection among all of them (Holm 1979, as in `dunn`)."""
     order = np.argsort(p_values)
     grown = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))
     adjusted = np.empty(len(p_values))
@@ -203,7 +206,7 @@ def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
-    """Compare the ranks of two groups, two-sided; exactly for so few values as one can afford to run.
+    """Compare the ranks of two groups, two-sided; exactly for small groups, else by the normal approximation.
 
     Mann and Whitney, "On a test of whether one of two random variables is stochastically larger than the other", The
     Annals of Mathematical Statistics 18 (1947), 50-60.
@@ -222,16 +225,16 @@ def mann_whitney(first: Sequence[float], second: Sequence[float]) -> RankTest:
     else:
         exact = not tied and len(one) * len(two) <= _MAX_EXACT_PAIRS
         chance = float(scipy.stats.mannwhitneyu(one, two, method="exact" if exact else "asymptotic").pvalue)
-    # The normal approximation, with ties, can go below what any arrangement reaches.
+    # With ties, the normal approximation can be smaller than the p of any arrangement.
     return RankTest(max(_clip_p_value(chance), smallest), smallest)
 
 
 def _exact_p_value(one: NDArray[np.float64], two: NDArray[np.float64]) -> float:
-    """Return twice the share of all divisions of the ranks in which the fewer side's sum is as extreme as it is."""
+    """Return twice the share of arrangements whose rank sum of the smaller group is as extreme as the observed one."""
     ranks = scipy.stats.rankdata(np.concatenate([one, two]))
-    own = ranks[: len(one)] if len(one) <= len(two) else ranks[len(one) :]
-    sums = np.array(list(combinations(ranks, len(own)))).sum(axis=1)
-    return 2 * float(min(np.mean(sums <= own.sum()), np.mean(sums >= own.sum())))
+    smaller = ranks[: len(one)] if len(one) <= len(two) else ranks[len(one) :]
+    sums = np.array(list(combinations(ranks, len(smaller)))).sum(axis=1)
+    return 2 * float(min(np.mean(sums <= smaller.sum()), np.mean(sums >= smaller.sum())))
 
 
 def _classical_row(stack: str, groups: Groups, baseline: str, seed: int) -> ClassicalRow:
@@ -264,11 +267,13 @@ def _to_arrays(groups: Groups) -> _Arrays:
 
 
 def _scale_values(groups: Groups) -> _Arrays:
-    """Divide all values by the largest, so that no square overflows; what varies by rounding alone is made equal."""
+    """Divide all values by the largest, so that no square overflows; make groups constant that vary by rounding."""
     arrays = _to_arrays(groups)
     scale = max((float(np.abs(values).max()) for values in arrays.values() if values.size), default=0.0) or 1.0
     shares = {stack: values / scale for stack, values in arrays.items()}
-    return {stack: np.full(own.shape, own[0]) if _is_constant(own) else own for stack, own in shares.items()}
+    return {
+        stack: np.full(values.shape, values[0]) if _is_constant(values) else values for stack, values in shares.items()
+    }
 
 
 def _is_constant(shares: NDArray[np.float64]) -> bool:
@@ -276,12 +281,12 @@ def _is_constant(shares: NDArray[np.float64]) -> bool:
 
 
 def _variance(values: NDArray[np.float64]) -> float:
-    """Return the variance (n - 1), which of equal values is exactly 0, as NumPy's is not."""
+    """Return the variance (n - 1), exactly 0 for equal values; NumPy's mean of equal values is rounded."""
     return 0.0 if np.ptp(values) == 0 else float(values.var(ddof=1))
 
 
 def _problem(arrays: _Arrays, min_values: int) -> str:
-    """Describe why these groups cannot be compared; empty when they can."""
+    """Return why these groups cannot be compared; "" if they can."""
     if len(arrays) < 2:
         return "there is only one stack" if arrays else "there is no stack"
     for stack, values in arrays.items():

@@ -1,4 +1,4 @@
-"""`tare claims`: published statements put to the test of a run."""
+"""Command `tare claims`: test published statements by a run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Judges published claims by a run; docs/papers.md has the rules.
+"""Judgement of published claims by a run; docs/papers.md has the rules.
 
-A claim says where a ratio, or a value, lies: its region. It is reproduced if the run's 95 % interval lies inside of the
-region, contradicted if it lies outside, and undecided otherwise. All judgements of a run hold together: of those that
-say reproduced or contradicted, at most one in twenty is expected to be false (e-BH).
+A claim states a region of ratios or values. It is reproduced if the run's 95 % interval lies inside the region,
+contradicted if the interval lies outside, and undecided otherwise. All judgements of a run hold together: of those that
+say reproduced or contradicted, at most one in twenty is expected to be false (e-BH). At 95 % for each claim, several of
+four hundred would be contradicted by chance.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _JUDGEMENT_OF_POSITION: dict[str, Judgement] = {"inside": "reproduced", "outside
 
 @dataclass(frozen=True)
 class PointVerdict:
-    """What a run says of a claim at one point; `claim_point` has the numbers as the claim counts them."""
+    """Judgement of a claim at a point, with the numbers as the claim defines them in `claim_point`."""
 
     claim_point: ClaimPoint
     judgement: Judgement
@@ -40,10 +41,10 @@ class PointVerdict:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim, and what a run says of it.
+    """Judgement of a claim.
 
-    `reason` says why it was not judged, and `test` what would test it; both are empty for others. `stack`, `than` and
-    `workload` are the run's names, `stack_reports` what the stack says of itself, such as its version.
+    `reason` says why a claim was not judged, and `test` how to test it; both are "" for a judged claim. `stack`, `than`
+    and `workload` are the run's names. `stack_reports` are reports of the stack, such as its version.
     """
 
     claim: Claim
@@ -60,14 +61,14 @@ class ClaimVerdict:
 
 @dataclass(frozen=True)
 class Judgements:
-    """All claims of a file, in its order, judged by a run."""
+    """Judgements of all claims of a file by a run, in the order of the file."""
 
     run: Run
     verdicts: tuple[ClaimVerdict, ...]
 
     @property
     def has_measured_claims(self) -> bool:
-        """Whether a claim is about what the run has measured, comparable or not."""
+        """Whether the run has measured something that a claim is about, comparable or not."""
         return any(judged.judgement != "not tested" for judged in self.verdicts)
 
     def with_judgement(self, judgement: Judgement) -> tuple[ClaimVerdict, ...]:
@@ -76,36 +77,38 @@ class Judgements:
 
 
 def judge(run: Run, claims: Claims) -> Judgements:
-    """Judge claims by the statistics of a run. It reads nothing but the run's folder.
+    """Judge claims by the statistics of a run; only files of the run's folder are read.
 
-    Of the judgements by the points' own intervals, those are kept that e-BH confirms among all points of all claims
-    that the run has measured.
+    A judgement by the interval of a point stands if e-BH confirms it among all points of all measured claims.
     """
-    in_run, margin = ClaimMatcher(run), run.record.margin
-    found = [in_run.find(claim, claims.origins[claim.source]) for claim in claims.claims]
-    placed = [
-        (claim, part, locate_interval(part.estimate, claim.region(margin)))
-        for claim, each in zip(claims.claims, found, strict=True)
-        for part in each.points
+    matcher, margin = ClaimMatcher(run), run.record.margin
+    matches = [matcher.find(claim, claims.origins[claim.source]) for claim in claims.claims]
+    located = [
+        (claim, point, locate_interval(point.estimate, claim.region(margin)))
+        for claim, match in zip(claims.claims, matches, strict=True)
+        for point in match.points
     ]
-    sure = e_bh(np.array([where.evidence for _, _, where in placed], dtype=float))
-    doubt = f"by its own interval, but not certain together with {len(placed) - 1} others"
-    findings = iter(
-        [_judge_point(*each, margin, "" if kept else doubt) for each, kept in zip(placed, sure, strict=True)]
+    confirmed = e_bh(np.array([verdict.evidence for _, _, verdict in located], dtype=float))
+    caution = f"by its own interval, but not certain together with {len(located) - 1} others"
+    verdicts = iter(
+        [
+            _judge_point(*each, margin, "" if is_sure else caution)
+            for each, is_sure in zip(located, confirmed, strict=True)
+        ]
     )
     return Judgements(
         run,
         tuple(
-            _judge_claim(claim, claims.origins[claim.source], each, tuple(islice(findings, len(each.points))))
-            for claim, each in zip(claims.claims, found, strict=True)
+            _judge_claim(claim, claims.origins[claim.source], match, tuple(islice(verdicts, len(match.points))))
+            for claim, match in zip(claims.claims, matches, strict=True)
         ),
     )
 
 
 def no_judgement_error(judgements: Judgements) -> TareError:
-    """Return the error of a run by which no claim can be judged."""
+    """Return the error for a run by which no claim can be judged."""
     counts = ", ".join(
-        f"{len(own)} {judgement}" for judgement in JUDGEMENTS if (own := judgements.with_judgement(judgement))
+        f"{len(claims)} {judgement}" for judgement in JUDGEMENTS if (claims := judgements.with_judgement(judgement))
     )
     if not judgements.has_measured_claims:
         counts = f"none of {len(judgements.verdicts)} is about what it has measured" if judgements.verdicts else ""
@@ -115,23 +118,23 @@ def no_judgement_error(judgements: Judgements) -> TareError:
 
 
 def is_judged(verdict: ClaimVerdict) -> bool:
-    """Return whether a run has measured what a claim is about."""
+    """Return whether the run has measured the claim's quantity, so that the claim was judged."""
     return verdict.judgement in ("reproduced", "contradicted", "undecided")
 
 
 def _judge_point(
-    claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdict, margin: float, doubt: str
+    claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdict, margin: float, caution: str
 ) -> PointVerdict:
-    """Judge one point by its interval; `doubt` says why that is not certain."""
+    """Judge a point by its interval; with a `caution` that this is not certain, the point is undecided."""
     judgement = _JUDGEMENT_OF_POSITION.get(region_verdict.position, "undecided")
     notes = (*claim_point.notes, *_remarks(claim, claim_point, region_verdict, margin))
-    if doubt and judgement != "undecided":
-        return PointVerdict(claim_point, "undecided", region_verdict.evidence, (*notes, f"{judgement} {doubt}"))
+    if caution and judgement != "undecided":
+        return PointVerdict(claim_point, "undecided", region_verdict.evidence, (*notes, f"{judgement} {caution}"))
     return PointVerdict(claim_point, judgement, region_verdict.evidence, notes)
 
 
 def _remarks(claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdict, margin: float) -> tuple[str, ...]:
-    """Describe what else the interval shows about a claim with a direction."""
+    """Return notes on the direction of a claim: right with a wrong size, wrong within the tolerance, or equivalent."""
     if claim.direction not in ("more", "less"):
         return ()
     on_side = locate_interval(claim_point.estimate, region_of(claim.direction, margin)).position
@@ -140,11 +143,11 @@ def _remarks(claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdic
     if region_verdict.position == "inside" and on_side == "outside":
         other = "less" if claim.direction == "more" else "more"
         return (f"{other}, not {claim.direction} as claimed, but within the tolerance of the size",)
-    alike = region_of("equivalent", margin)
+    equivalent = region_of("equivalent", margin)
     if (
         region_verdict.position == "across"
         and not claim.has_size
-        and locate_interval(claim_point.estimate, alike).position == "inside"
+        and locate_interval(claim_point.estimate, equivalent).position == "inside"
     ):
         return ("equivalent within the run's margin",)
     return ()
@@ -153,14 +156,14 @@ def _remarks(claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdic
 def _judge_claim(
     claim: Claim, origin: ClaimSource, claim_match: ClaimMatch, points: tuple[PointVerdict, ...]
 ) -> ClaimVerdict:
-    """Conclude from the points: contradicted at one is contradicted, and reproduced is so at all of them."""
+    """Judge a claim by its points: contradicted if any point is, reproduced if all points are."""
     than = "" if claim.value else claim_match.than
     if claim_match.problem:
         reason, test = str(claim_match.problem), _describe_test(claim, origin)
         return ClaimVerdict(claim, origin, claim_match.problem.judgement, (), reason, test, claim_match.stack, than)
-    seen = {finding.judgement for finding in points}
-    judgement: Judgement = "contradicted" if "contradicted" in seen else "undecided"
-    if seen == {"reproduced"}:
+    of_points = {point.judgement for point in points}
+    judgement: Judgement = "contradicted" if "contradicted" in of_points else "undecided"
+    if of_points == {"reproduced"}:
         judgement = "reproduced"
     return ClaimVerdict(
         claim,
@@ -182,17 +185,17 @@ def _technologies(claim: Claim) -> tuple[str, ...]:
 
 
 def _describe_test(claim: Claim, origin: ClaimSource) -> str:
-    """Describe what would test a claim: a suite that has it, or what a suite must have."""
+    """Return how to test a claim: the command with its suite, or what a suite must have."""
     stacks = claim.stack if claim.value else f"{claim.stack} and {claim.than}"
-    own = [name for name in _technologies(claim) if needs_settings(name)]
+    user_supplied = [name for name in _technologies(claim) if needs_settings(name)]
     suite = origin.suite if claim.suite is None else claim.suite
     text = f"tare run {suite}" if suite else f'a suite with use = "{claim.workload}" on {stacks}'
-    return f"{text}, with {' and '.join(own)} of yours as a stack" if own else text
+    return f"{text}, with your {' and '.join(user_supplied)} as a stack" if user_supplied else text
 
 
 @cache
 def needs_settings(technology: str) -> bool:
-    """Return whether a technology cannot be used without something of the user's, such as an image or a cloud."""
+    """Return whether a technology needs settings of the user, such as an image or a cloud."""
     if technology not in registry.names("technologies"):
         return False
     plugin = registry.find("technologies", technology)

@@ -1,4 +1,4 @@
-"""What a run has of a claim: its name of the stack and the workload, the cells, and how exactly they were measured."""
+"""Matching of claims with a run: its names of stack and workload, its estimates, and the checks of comparability."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tare.statistics.summarize import summarize, workload_records
 from tare.statistics.summary import Summary
 from tare.suites.stacks import resolve_technologies, split_stack
 
-_EMULATED_SUFFIX = "-tcg"  # what the technologies that emulate a machine append to the name of those that do not
+_EMULATED_SUFFIX = "-tcg"  # in the names of technologies that emulate the processor
 _NUMBER = re.compile(r"\d+(?:\.\d+)*")
 _FOOTPRINT = Metric(FOOTPRINT, "Memory footprint", "bytes", "lower")
 
 
 class NotTestable(Exception):
-    """A claim cannot be judged by a run; the text is the reason."""
+    """Reason why a claim cannot be judged by a run."""
 
     def __init__(self, judgement: Literal["not tested", "not comparable"], reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ class NotTestable(Exception):
 
 @dataclass(frozen=True)
 class ClaimPoint:
-    """What was measured at one point, or over all of them: as the claim counts it."""
+    """Estimate at a point (None for the mean over all points), in the claim's terms."""
 
     point: float | None
     estimate: IntervalEstimate
@@ -49,9 +49,9 @@ class ClaimPoint:
 
 @dataclass(frozen=True)
 class ClaimMatch:
-    """What a run has of a claim, with the run's names, or why it cannot be judged.
+    """Match of a claim with a run, by the run's names, or the `problem` why the claim cannot be judged.
 
-    `stack_reports` is what the stack says of itself in all of its trials, such as its version and the network's path.
+    `stack_reports` are reports of the stack that are equal in all trials, such as its version and network path.
     """
 
     stack: str = ""
@@ -64,7 +64,7 @@ class ClaimMatch:
 
 @dataclass(frozen=True)
 class _ClaimNames:
-    """What the run calls the claim's stack, the one that it is compared with, and the workload."""
+    """Names in the run of the claim's stack, of the stack that it is compared with, and of the workload."""
 
     stack: str
     than: str
@@ -73,7 +73,7 @@ class _ClaimNames:
 
 @dataclass
 class ClaimMatcher:
-    """Looks for claims in a run; it computes each comparison once."""
+    """Matcher of claims with a run; caches each comparison, as a run is matched with hundreds of claims."""
 
     run: Run
     _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class ClaimMatcher:
         return tuple(name for name in stacks_of(self.run) if name != self.run.record.control)
 
     def find(self, claim: Claim, origin: ClaimSource) -> ClaimMatch:
-        """Return what was measured of a claim, point by point, if it is what is claimed."""
+        """Return the match of a claim: its estimates point by point, or the reason why it cannot be judged."""
         stack = than = ""
         try:
             workload, stack = self._find_workload(claim), self._find_stack(claim.stack)
@@ -111,8 +111,9 @@ class ClaimMatcher:
         parts = []
         for cell, notes in cells:
             if cell.ratio is not None:
-                seen = IntervalEstimate(cell.ratio, cell.n, cell.spread)
-                parts.append(ClaimPoint(cell.point, seen.inverse if claim.inverse else seen, notes, cell.cautions))
+                estimate = IntervalEstimate(cell.ratio, cell.n, cell.spread)
+                in_terms = estimate.inverse if claim.inverse else estimate
+                parts.append(ClaimPoint(cell.point, in_terms, notes, cell.cautions))
         if not parts:
             raise NotTestable(
                 "not tested", _missing_reason(claim, names, [note for _, notes in cells for note in notes])
@@ -120,7 +121,7 @@ class ClaimMatcher:
         return tuple(parts)
 
     def _require_comparable(self, claim: Claim, origin: ClaimSource, names: _ClaimNames) -> None:
-        """Raise Lack where what was measured is another thing than what is claimed."""
+        """Raise NotTestable if CPU or versions differ from those of the claim, where these matter."""
         cpu = self.run.record.instance_machine.cpu_model
         if (
             claim.value
@@ -141,11 +142,11 @@ class ClaimMatcher:
 
     @cached_property
     def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
-        """The trials that count, by stack and workload."""
-        own: dict[tuple[str, str], list[Trial]] = {}
+        """The latest attempts of trials, by stack and workload."""
+        trials: dict[tuple[str, str], list[Trial]] = {}
         for trial in select_latest(self.run.trials):
-            own.setdefault((trial.stack, trial.workload), []).append(trial)
-        return own
+            trials.setdefault((trial.stack, trial.workload), []).append(trial)
+        return trials
 
     @cached_property
     def _records(self) -> Sequence[WorkloadRecord]:
@@ -153,16 +154,16 @@ class ClaimMatcher:
 
     @cached_property
     def _stack_technologies(self) -> Mapping[str, str]:
-        """What the stacks are made of, by the suite's text, if their names do not say it."""
+        """The technologies of each stack: from the suite's text if the stack has a name of the user, else its name."""
         try:
             tables = tomllib.loads((self.run.folder / "suite.toml").read_text(encoding="utf-8")).get("stacks", {})
             made_of = {name: str(table.get("stack", name)) for name, table in tables.items()}
-        except (OSError, ValueError, AttributeError):  # the folder may be untrusted
+        except (OSError, ValueError, AttributeError):  # the folder is untrusted: the file can be anything
             made_of = {}
         return {name: resolve_technologies(registry, made_of.get(name, name)) for name in {*made_of, *self.stacks}}
 
     def _find_stack(self, requested: str) -> str:
-        """Find a stack by its name, or by what a stack with another name is made of."""
+        """Return the stack with this name, or with these technologies; raises NotTestable."""
         if requested in self.stacks:
             return requested
         made_of = {name: self._stack_technologies.get(name, name) for name in self.stacks}
@@ -175,34 +176,35 @@ class ClaimMatcher:
         raise NotTestable("not tested", f"the run has no stack {requested}")
 
     def _find_workload(self, claim: Claim) -> str:
-        own = [record for record in self._records if record.use == claim.workload]
-        for record in own:
+        records = [record for record in self._records if record.use == claim.workload]
+        for record in records:
             if not _setting_differences(claim, record):
                 return record.name
-        if own:
-            raise NotTestable("not comparable", f"{own[0].name}: {'; '.join(_setting_differences(claim, own[0]))}")
+        if records:
+            differences = "; ".join(_setting_differences(claim, records[0]))
+            raise NotTestable("not comparable", f"{records[0].name}: {differences}")
         raise NotTestable("not tested", f"the run has no workload {claim.workload}")
 
     def _require_measured(self, stack: str, workload: str) -> None:
-        """Raise Lack where a stack has no good trial of a workload, or an emulated processor."""
-        became = count_outcomes(stack, self._trials.get((stack, workload), ()))
-        if not became.ok:
-            failures = dict.fromkeys(failure.reason for failure in became.failures)
-            why = became.skipped or "; ".join(failures) or "no trial was run"
+        """Raise NotTestable if a stack has no successful trial of a workload, or an emulated processor."""
+        outcomes = count_outcomes(stack, self._trials.get((stack, workload), ()))
+        if not outcomes.ok:
+            failures = dict.fromkeys(failure.reason for failure in outcomes.failures)
+            why = outcomes.skipped or "; ".join(failures) or "no trial was run"
             raise NotTestable("not tested", f"{workload} on {stack}: {why}")
-        for caution in became.cautions:
+        for caution in outcomes.cautions:
             if caution.kind == "emulated":
                 raise NotTestable("not comparable", f"{stack}: {caution.texts[0]}")
 
     def _summarize(self, workload: str, metric: str, than: str, than_point: float | None) -> Summary:
-        """Compare all stacks with this one, in one workload; one metric alone makes its headline."""
+        """Return the summary of a workload with `than` as the baseline; a `metric` is then its only headline."""
         key = (workload, metric, than, than_point)
         if key not in self._summaries:
             self._summaries[key] = summarize(_select_workload(self.run, workload, metric, than, than_point))
         return self._summaries[key]
 
     def _find_values(self, claim: Claim, names: _ClaimNames) -> tuple[ClaimPoint, ...]:
-        """Compare a stack's values with 1 of their unit, trial by trial: an estimate in the unit, with its interval."""
+        """Return estimates of a stack's values in their unit: as ratios to 1 unit, trial by trial."""
         run = _select_workload(self.run, names.workload, claim.metric, names.stack)
         trials = [trial for trial in select_latest(run.trials) if trial.stack == names.stack]
         grid = build_grid(run.record.workloads[0], (names.stack,), trials)
@@ -212,19 +214,20 @@ class ClaimMatcher:
             ratio = block_ratio(values, [1.0] * len(values))
             if key.metric == claim.metric and _is_at(claim, key.point) and ratio:
                 notes = () if ratio.low is not None else (f"{min_value_count()} blocks or more are needed",)
-                seen = IntervalEstimate(ratio.ratio, ratio.n, ratio.spread)
-                parts.append(ClaimPoint(key.point, seen, notes, cautions))
+                estimate = IntervalEstimate(ratio.ratio, ratio.n, ratio.spread)
+                parts.append(ClaimPoint(key.point, estimate, notes, cautions))
         if not parts:
             raise NotTestable("not tested", _missing_reason(claim, names, ()))
         return tuple(parts)
 
     def _find_version(self, program: str, names: _ClaimNames) -> str:
-        """Return the version of a technology or a package in the run; empty if it is unknown."""
+        """Return the version of a technology, package or kernel in the run; "" if it is unknown."""
         for stack in (names.stack, names.than):
             if program in split_stack(self._stack_technologies.get(stack, stack)):
-                said = self._stack_reports(stack)
-                prefixed = (said.get(name, "") for name in ("version", f"{program}: version", program))
-                return next((found[0] for text in prefixed if (found := _NUMBER.search(text))), "")
+                reports = self._stack_reports(stack)
+                # In a stack of several technologies, reports are prefixed by the technology.
+                texts = (reports.get(name, "") for name in ("version", f"{program}: version", program))
+                return next((match[0] for text in texts if (match := _NUMBER.search(text))), "")
         if program == "kernel":
             return self.run.record.instance_machine.kernel
         packages = dict(line.split(" ", 1) for line in self.run.record.packages.splitlines() if " " in line)
@@ -232,10 +235,10 @@ class ClaimMatcher:
 
 
 def _select_workload(run: Run, workload: str, metric: str, than: str, than_point: float | None = None) -> Run:
-    """Leave one workload of a run, compared with this stack; with a metric, that alone makes its headline.
+    """Return the run with one workload and the baseline `than`; a `metric` is then its only headline.
 
-    The A/A control takes part where the stack is the run's baseline. With a point, the metric's values are in multiples
-    of that at this point.
+    The A/A control stays if `than` is the run's baseline. With `than_point`, values of the metric are relative to the
+    value of the same trial at that point.
     """
     [record] = [each for each in workload_records(run) if each.name == workload]
     trials = list(run.trials_of(workload))
@@ -252,21 +255,21 @@ def _select_workload(run: Run, workload: str, metric: str, than: str, than_point
 
 
 def _with_footprint_value(trial: Trial) -> Trial:
-    """Make a trial's footprint its value."""
+    """Return the trial with its footprint as its only value; without values if it has no footprint."""
     size = trial.footprint.total_memory_bytes if trial.footprint else None
     return _with_values(trial, () if size is None else (MeasuredValue(FOOTPRINT, None, float(size), "bytes", "lower"),))
 
 
 def _relative_to_point(trial: Trial, metric: str, point: float) -> Trial:
-    """Return a trial with the values of a metric in multiples of its own one at this point."""
-    own = [each for each in trial.values if each.metric == metric]
-    base = next((each.value for each in own if each.point == point and each.value > 0), None)
-    values = (replace(each, value=each.value / base, turns=()) for each in own if base and each.point != point)
+    """Return the trial with the values of a metric relative to its value at this point."""
+    of_metric = [each for each in trial.values if each.metric == metric]
+    base = next((each.value for each in of_metric if each.point == point and each.value > 0), None)
+    values = (replace(each, value=each.value / base, turns=()) for each in of_metric if base and each.point != point)
     return _with_values(trial, tuple(values))
 
 
 def _with_values(trial: Trial, values: tuple[MeasuredValue, ...]) -> Trial:
-    """Return a trial with these values, which no turns are behind."""
+    """Return the trial with these values and without turns, which belong to the former values."""
     return replace(trial, values=values, turns=())
 
 
@@ -280,7 +283,7 @@ def _is_at(claim: Claim, point: float | None) -> bool:
 
 
 def _headline_cells(summary: Summary, claim: Claim, stack: str) -> list[tuple[Cell, tuple[str, ...]]]:
-    """Return the headline's cell, with its notes. If it is the mean of several points, a note says so."""
+    """Return the cell of the headline with its notes, and a note if it is a mean over points; empty without one."""
     for cell in summary.headlines:
         rule = summary.rule(cell.headline)
         if cell.stack == stack and (not claim.metric or claim.metric in rule.metrics):
@@ -289,24 +292,26 @@ def _headline_cells(summary: Summary, claim: Claim, stack: str) -> list[tuple[Ce
 
 
 def _missing_reason(claim: Claim, names: _ClaimNames, notes: Iterable[str]) -> str:
-    what = f"{names.workload}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
+    text = f"{names.workload}: no {claim.metric or 'value'} of both {names.stack} and {names.than}"
     if claim.value:
-        what = f"{names.workload}: no {claim.metric} of {names.stack}"
+        text = f"{names.workload}: no {claim.metric} of {names.stack}"
     if claim.points:
-        what += f" at {', '.join(f'{point:g}' for point in claim.points)}"
+        text += f" at {', '.join(f'{point:g}' for point in claim.points)}"
     elif claim.from_point is not None or claim.to_point is not None:
-        ends = (("from", claim.from_point), ("to", claim.to_point))
-        what += "".join(f" {word} {end:g}" for word, end in ends if end is not None)
-    what += "" if claim.than_point is None else f" beside {claim.than_point:g}"
+        bounds = (("from", claim.from_point), ("to", claim.to_point))
+        text += "".join(f" {word} {bound:g}" for word, bound in bounds if bound is not None)
+    text += "" if claim.than_point is None else f" relative to {claim.than_point:g}"
     reasons = "; ".join(dict.fromkeys(notes))
-    return f"{what} ({reasons})" if reasons else what
+    return f"{text} ({reasons})" if reasons else text
 
 
 def _setting_differences(claim: Claim, record: WorkloadRecord) -> list[str]:
-    """Describe which settings of a workload are not those of the claim; of a table, only the claim's keys count."""
-    wanted, own = _flatten(claim.settings), _flatten(record.settings)
+    """Return a text for each setting of a claim that the workload does not have; other settings do not count."""
+    claimed, used = _flatten(claim.settings), _flatten(record.settings)
     return [
-        f"{name} is {own.get(name, 'unknown')}, not {value}" for name, value in wanted.items() if own.get(name) != value
+        f"{name} is {used.get(name, 'unknown')}, not {value}"
+        for name, value in claimed.items()
+        if used.get(name) != value
     ]
 
 
@@ -321,5 +326,5 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _normalize_cpu_model(text: str) -> str:
-    """Leave out how a processor's name is set: blanks, and (R) and (TM)."""
+    """Return the name of a processor in lower case without blanks, (R) and (TM), which papers write differently."""
     return re.sub(r"\(r\)|\(tm\)|[^a-z0-9-]", "", text.lower())

@@ -1,7 +1,7 @@
-"""`tare popularity`: VTmark's popularity score of technologies.
+"""Command `tare popularity`: VTmark's popularity score of technologies.
 
-A row of the table is a technology, a column a count that says how much people use or ask about it: searches, questions,
-stars. Popularity is no measurement of tare's: VTmark chose by it what to measure.
+A row of the table is a technology, a column a count of interest in it: searches, questions, stars. tare does not
+measure popularity: VTmark chose by this score which technologies to measure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXAMPLE = "the first line names the columns: technology,questions,stars"
 
 @dataclass(frozen=True)
 class RankedTechnology:
-    """A technology with its score, 0 to 1, and the share of each column's largest value that it has."""
+    """Technology with its score, 0 to 1, and its share of the largest value of each column."""
 
     technology: str
     score: float
@@ -41,7 +41,7 @@ def popularity(
     file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
     as_json: AsJson = False,
 ) -> None:
-    """Rank technologies by how popular they are: VTmark's score of a table of yours.
+    """Rank technologies by how popular they are: VTmark's score of a table.
 
     Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
     """
@@ -76,18 +76,18 @@ def rank_technologies(text: str, source: str) -> tuple[RankedTechnology, ...]:
     values = [_parse_values(row, columns, f"{source}: line {number}") for number, row in rows]
     names = tuple(row[0] for _, row in rows)
     _refuse_duplicates(names, f"{source}: two lines are of")
-    for column, found in zip(columns, zip(*values, strict=True), strict=True):
-        if not max(found) > 0:
+    for column, numbers in zip(columns, zip(*values, strict=True), strict=True):
+        if not max(numbers) > 0:
             raise UsageError(f"{source}: column {column!r} has no number above 0", "leave the column out")
     entries = zip(names, row_scores(values), shares_of_largest(values), strict=True)
-    every = [RankedTechnology(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
-    return tuple(sorted(every, key=lambda each: -each.score))
+    ranked = [RankedTechnology(name, score, dict(zip(columns, shares, strict=True))) for name, score, shares in entries]
+    return tuple(sorted(ranked, key=lambda each: -each.score))
 
 
-def _refuse_duplicates(names: Sequence[str], what: str) -> None:
+def _refuse_duplicates(names: Sequence[str], message: str) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{what} {name!r}", "give each one once")
+            raise UsageError(f"{message} {name!r}", "give each one once")
 
 
 def _parse_values(row: Sequence[str], columns: Sequence[str], where: str) -> tuple[float, ...]:
@@ -103,9 +103,9 @@ def _parse_values(row: Sequence[str], columns: Sequence[str], where: str) -> tup
 
 
 def shares_of_largest(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
-    """Divide each value by the largest of its column: 0 to 1.
+    """Return each value divided by the largest of its column: 0 to 1.
 
-    Raises ValueError for rows of unlike lengths, for a value below 0, and for a column with no value above 0.
+    Raises ValueError for rows of different lengths, for a value below 0, and for a column with no value above 0.
     """
     columns = tuple(zip(*rows, strict=True))
     if any(min(column) < 0 or not max(column) > 0 for column in columns):
@@ -115,10 +115,9 @@ def shares_of_largest(rows: Sequence[Sequence[float]]) -> tuple[tuple[float, ...
 
 
 def row_scores(rows: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Score the rows, 0 to 1: `row_score` is the mean over the columns of c[i] / max(c).
+    """Return the score of each row, 0 to 1: the mean of its shares, as in VTmark's formula.
 
-    A row with the largest value in every column has 1. The paper's sentence before the formula speaks of differences
-    from the largest value; the formula has quotients, and is what counts here. Raises ValueError as `shares_of_largest`
-    does.
+    The paper's text before the formula speaks of differences from the largest value, but the formula has quotients.
+    Raises ValueError as `shares_of_largest` does.
     """
     return tuple(sum(shares) / len(shares) for shares in shares_of_largest(rows))

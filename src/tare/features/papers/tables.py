@@ -1,9 +1,9 @@
-"""The papers' way, as Markdown: means, standard deviations and the tests that papers use, for each metric and point.
+"""Classical tests as Markdown: means, standard deviations and the tests that papers use, for each metric and point.
 
 VTmark's Figures 4 to 6 have mean, relative standard deviation and percent of bare metal; the 2017 paper has mean and
-standard deviation over 30 trials, an analysis of variance, and Tukey's test after it. Such tests are made for a number
-of trials that was fixed before: where tare stopped because all was decided, they are too sure of themselves, and the
-file says so.
+standard deviation over 30 trials, an analysis of variance, and Tukey's test after it. Such tests need a number of
+trials that was fixed before: if tare stopped because all was decided, their p-values are too small, and the file says
+so.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TABLE_HEAD = (
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `papers.md`. It takes about 5 ms for each pair of stacks, metric and point."""
+    """Return `papers.md` by its name. It takes about 5 ms for each pair of stacks, metric and point."""
     title = f"# {escape_markdown(run.record.suite)}, the papers' way"
     return {"papers.md": "\n".join([title, "", *_lines(summary, run)]).encode()}
 
@@ -53,7 +53,7 @@ def _lines(summary: Summary, run: Run) -> Iterator[str]:
 
 
 def _has_stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
-    """Return whether the values decided how many trials there are: for all stacks, or for some of a workload."""
+    """Return whether the values determined the number of trials, for all stacks or for some of a workload."""
     measured = {(trial.workload, trial.stack) for trial in trials if trial.status == "ok"}
     last: dict[tuple[str, str], int] = {}
     for trial in trials:
@@ -65,7 +65,7 @@ def _has_stopped_early(run: Run, trials: Sequence[Trial]) -> bool:
 
 
 def _groups(grid: Grid, index: int) -> dict[str, list[float]]:
-    """Return each stack's values of one key; a trial is one value."""
+    """Return the values of a key by stack; a trial is a value."""
     rows = zip(grid.stacks, grid.values[:, index], grid.present[:, index], strict=True)
     return {stack: [float(value) for value in values[present]] for stack, values, present in rows if present.any()}
 
@@ -88,22 +88,23 @@ def _table_lines(tests: ClassicalTests, unit: str) -> Iterator[str]:
 
 
 def _description_cells(row: ClassicalRow, unit: str) -> list[str]:
-    seen = row.description
-    if seen is None:
+    values = row.description
+    if values is None:
         return [row.stack, "0", "", "", ""]
-    spread = "" if seen.relative_sd is None else f"{seen.relative_sd * 100:.1f} %"
-    return [row.stack, str(seen.n), format_plus_minus(seen.mean, seen.sd, unit), spread, _format_share(row.share)]
+    spread = "" if values.relative_sd is None else f"{values.relative_sd * 100:.1f} %"
+    mean = format_plus_minus(values.mean, values.sd, unit)
+    return [row.stack, str(values.n), mean, spread, _format_share(row.share)]
 
 
 def _format_share(share: Interval) -> str:
     if share.estimate is None:
         return ""
-    between = "" if share.low is None or share.high is None else f" [{share.low * 100:.1f}, {share.high * 100:.1f}]"
-    return f"{share.estimate * 100:.1f} %{between}"
+    interval = "" if share.low is None or share.high is None else f" [{share.low * 100:.1f}, {share.high * 100:.1f}]"
+    return f"{share.estimate * 100:.1f} %{interval}"
 
 
 def _p_values_with_baseline(baseline: str, chances: Pairs) -> dict[str, float | None]:
-    """Return the p-value of each stack and the baseline."""
+    """Return the p-values of pairs with the baseline, by the other stack."""
     return {two if one == baseline else one: p for (one, two), p in chances.items() if baseline in (one, two)}
 
 

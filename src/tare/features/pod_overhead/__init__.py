@@ -1,4 +1,4 @@
-"""What an idle pod costs its node: the amounts that Kubernetes' RuntimeClass declares as `overhead.podFixed`."""
+"""Overhead of an idle pod on its node: the amounts that Kubernetes' RuntimeClass declares as `overhead.podFixed`."""
 
 from tare.plugins.feature import Feature
 

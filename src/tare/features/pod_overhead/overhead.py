@@ -1,11 +1,12 @@
-"""What a pod of each RuntimeClass costs its node beyond its program: the amounts of Kubernetes' `overhead.podFixed`.
+"""Pod overhead of each RuntimeClass beyond its program: the amounts of Kubernetes' `overhead.podFixed`.
 
-The amounts are differences within blocks: an idle instance of the pod's stack, less one of the baseline's, which is the
-same program by itself. Their mean has Student's interval over the blocks. Idle pods tell of what is fixed alone: what a
-runtime adds to each system call or packet grows with the work.
+The amounts are differences within blocks: an idle instance of the pod's stack minus one of the baseline, the same
+program by itself. Relative to a bare runc container, the waiting `runc` process (9 MiB) would count as negative
+overhead. The mean has Student's interval over the blocks. Idle pods show fixed costs only: the cost of a runtime per
+system call or packet grows with the work.
 
-The amount to declare is the upper end of the interval, rounded up: the scheduler then does not promise what is not
-there. A declared amount is about right from the lower end of the interval up to that amount, and the margin beyond.
+The amount to declare is the upper bound of the interval, rounded up, so that the scheduler does not promise memory that
+is missing. A declared amount is about right from the lower bound up to that amount, with the margin on both sides.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import Literal
 from tare.model.trial import Trial
 
 WORKLOAD = "idle"
-MIN_BLOCKS = 3  # below that, an interval is of no use
+MIN_BLOCKS = 3  # with two blocks, Student's factor is 12.7
 _CONFIDENCE = 0.95
-_MAX_VALUE = 2.0**63
-# A quantity of Kubernetes: a number with a binary suffix, a decimal one, or an exponent.
+_MAX_VALUE = 2.0**63  # sanity check: a run may be untrusted
+# Quantity of Kubernetes: a number with a binary suffix, a decimal suffix, or an exponent.
 _QUANTITY = re.compile(
     r"(?P<number>[0-9]{1,18}(\.[0-9]{0,18})?|\.[0-9]{1,18})"
     r"((?P<binary>[KMGTPE])i|(?P<decimal>[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,2}))?"
@@ -35,7 +36,7 @@ Fit = Literal["too small", "about right", "too large", "not known yet"]
 
 @dataclass(frozen=True)
 class Amount:
-    """A mean with the bounds of its 95 % interval, and the number of blocks."""
+    """Mean with the bounds of its 95 % interval, and the number of blocks."""
 
     mean: float
     low: float
@@ -45,10 +46,10 @@ class Amount:
 
 @dataclass(frozen=True)
 class PodOverhead:
-    """The overhead of a stack's pods: `memory` in bytes, `cpu` in CPUs, and what the RuntimeClass declares.
+    """Overhead of a stack's pods: `memory` in bytes, `cpu` in CPUs, and the declaration of the RuntimeClass.
 
-    The name of the RuntimeClass is empty for pods of the cluster's default runtime. `cpu` is None where the telemetry
-    does not have it, `memory` where there are too few blocks.
+    The RuntimeClass is "" for pods of the cluster's default runtime. `cpu` is None without telemetry, and both are None
+    for too few blocks.
     """
 
     stack: str
@@ -64,18 +65,18 @@ def pod_overheads(
 ) -> tuple[PodOverhead, ...]:
     """Return the overhead of each stack of pods; `cpus_of` returns the CPUs used by an idle trial.
 
-    Return nothing where the baseline is a pod itself: it is not the program alone.
+    Return nothing if the baseline is a pod itself, as it is not the program by itself.
     """
     idle = [trial for trial in trials if trial.workload == WORKLOAD and trial.status == "ok"]
     idle = [trial for trial in idle if _is_sane(_memory_bytes(trial))]
-    own = {trial.block: trial for trial in idle if trial.stack == baseline and not _is_pod(trial)}
-    pods: dict[str, list[Trial]] = {}
+    bare = {trial.block: trial for trial in idle if trial.stack == baseline and not _is_pod(trial)}
+    pods: dict[str, list[tuple[Trial, Trial]]] = {}
     for trial in idle:
-        if trial.block in own and _is_pod(trial):
-            pods.setdefault(trial.stack, []).append(trial)
-    needed = {trial.trial: trial for found in pods.values() for pod in found for trial in (pod, own[pod.block])}
+        if trial.block in bare and _is_pod(trial):
+            pods.setdefault(trial.stack, []).append((trial, bare[trial.block]))
+    needed = {trial.trial: trial for pairs in pods.values() for pair in pairs for trial in pair}
     cpus = {name: used for name, trial in needed.items() if (used := cpus_of(trial)) is not None and _is_sane(used)}
-    return tuple(_overhead(stack, [(pod, own[pod.block]) for pod in found], cpus) for stack, found in pods.items())
+    return tuple(_overhead(stack, pairs, cpus) for stack, pairs in pods.items())
 
 
 def _overhead(stack: str, pairs: Sequence[tuple[Trial, Trial]], cpus: dict[str, float]) -> PodOverhead:
@@ -87,8 +88,8 @@ def _overhead(stack: str, pairs: Sequence[tuple[Trial, Trial]], cpus: dict[str, 
 
 
 def estimate_amount(differences: Sequence[float]) -> Amount | None:
-    """Return the mean of differences with its interval; None for too few of them."""
-    from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
+    """Return the mean of differences with its interval; None for fewer than three."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - its import takes half a second
 
     n = len(differences)
     if n < MIN_BLOCKS:
@@ -99,7 +100,7 @@ def estimate_amount(differences: Sequence[float]) -> Amount | None:
 
 
 def amount_to_declare(amount: Amount, unit: float) -> int:
-    """Return the amount to declare, in whole units."""
+    """Return the amount to declare in whole units, at least 0."""
     return max(0, math.ceil(amount.high / unit))
 
 
@@ -113,15 +114,15 @@ def rate_declared_amount(declared: float | None, amount: Amount | None, unit: fl
 
 
 def parse_declared_amount(declared: str, name: str) -> float | None:
-    """Read an amount from `PodOverhead.declared`: 0 where it is not declared, None where it is no quantity."""
+    """Parse an amount of `PodOverhead.declared`: 0 if it is not declared, None if it is not a quantity."""
     amounts = dict(part.partition(" ")[::2] for part in declared.split(", "))
-    found = _QUANTITY.fullmatch(amounts.get(name, "0"))
-    if found is None:
+    match = _QUANTITY.fullmatch(amounts.get(name, "0"))
+    if match is None:
         return None
-    if found["binary"]:
-        return float(found["number"]) * 1024.0 ** ("KMGTPE".index(found["binary"]) + 1)
-    power = _POWERS[found["decimal"]] if found["decimal"] else int(found["exponent"] or 0)
-    return float(found["number"]) * 10.0**power
+    if match["binary"]:
+        return float(match["number"]) * 1024.0 ** ("KMGTPE".index(match["binary"]) + 1)
+    power = _POWERS[match["decimal"]] if match["decimal"] else int(match["exponent"] or 0)
+    return float(match["number"]) * 10.0**power
 
 
 def _is_pod(trial: Trial) -> bool:
@@ -133,5 +134,5 @@ def _memory_bytes(trial: Trial) -> float:
 
 
 def _is_sane(value: float) -> bool:
-    """Return whether a value is a number that can be one: the run may be untrusted."""
+    """Return whether a value is possible: not NaN, not negative and not larger than any machine."""
     return 0 <= value < _MAX_VALUE

@@ -1,7 +1,4 @@
-"""Write pod overhead as report section, Markdown and Kubernetes YAML.
-
-An amount is the upper end of the measured interval, rounded up: the scheduler then does not promise what is not there.
-"""
+"""Pod overhead as report section, Markdown and Kubernetes YAML."""
 
 from __future__ import annotations
 
@@ -30,12 +27,12 @@ from tare.telemetry.parquet import InstanceSeries, read_series, telemetry_files
 
 _POD_HEAD = ("RuntimeClass", "memory", "CPU", "podFixed to paste", "what is declared")
 _MAX_PODS = 10
-_MAX_REASON_CHARACTERS = 120  # letters of a cell in Markdown
+_MAX_REASON_CHARACTERS = 120  # of a cell in Markdown
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """A unit of a resource: its size in base units, its name for people, and the suffix that Kubernetes reads."""
+    """Unit of a resource: its size in base units, its name in texts, and its suffix in quantities of Kubernetes."""
 
     size: float
     name: str
@@ -47,11 +44,11 @@ _UNITS = {"memory": _Unit(1 << 20, "MiB", "Mi"), "cpu": _Unit(1e-3, "m", "m")}
 
 @dataclass(frozen=True)
 class PodRow:
-    """The overhead of a stack's pods, in words: of memory and CPU the mean, and its interval with the number of blocks.
+    """Overhead of a stack's pods as text.
 
-    These are empty where they are not known. `form` is a YAML document to paste; its comments explain it.
-
-    `amounts` is the `podFixed` in one line, as `cpu 77m, memory 85Mi`; empty for too few blocks.
+    `memory` and `cpu` are the mean, and the interval with the number of blocks; "" if unknown. `amounts` is the
+    `podFixed` in one line, as `cpu 77m, memory 85Mi`; "" for too few blocks. `form` is a YAML document to paste, with
+    comments.
     """
 
     stack: str
@@ -65,13 +62,13 @@ class PodRow:
 
 
 def pod_rows(summary: Summary, run: Run) -> tuple[PodRow, ...]:
-    """Describe the overhead of each stack of pods; nothing for a run without idle pods."""
-    found = pod_overheads(run.trials, summary.baseline, lambda trial: _idle_cpus(run, trial))
-    return tuple(_pod_row(each, summary.margin) for each in found)
+    """Return a row for each stack of pods; empty for a run without idle pods."""
+    overheads = pod_overheads(run.trials, summary.baseline, lambda trial: _idle_cpus(run, trial))
+    return tuple(_pod_row(each, summary.margin) for each in overheads)
 
 
 def _pod_row(overhead: PodOverhead, margin: float) -> PodRow:
-    amounts = {name: _format_amount_to_declare(_UNITS[name], found) for name, found in _declarable_amounts(overhead)}
+    amounts = {name: _format_amount_to_declare(_UNITS[name], each) for name, each in _declarable_amounts(overhead)}
     return PodRow(
         stack=overhead.stack,
         runtime_class=overhead.runtime_class,
@@ -85,7 +82,7 @@ def _pod_row(overhead: PodOverhead, margin: float) -> PodRow:
 
 
 def _declarable_amounts(overhead: PodOverhead) -> Iterator[tuple[str, Amount]]:
-    """Yield what can be declared: without its memory, a pod's CPU is not."""
+    """Yield the amounts to declare by resource; no CPU without memory, as a half declaration looks complete."""
     if overhead.memory is not None:
         yield "memory", overhead.memory
         if overhead.cpu is not None:
@@ -99,12 +96,12 @@ def _format_amount_to_declare(unit: _Unit, amount: Amount) -> str:
 def _format_cost(unit: _Unit, amount: Amount | None) -> tuple[str, str]:
     if amount is None:
         return "", ""
-    low, high = (f"{end / unit.size:.1f}" for end in (amount.low, amount.high))
+    low, high = (f"{bound / unit.size:.1f}" for bound in (amount.low, amount.high))
     return f"{amount.mean / unit.size:.1f} {unit.name}", f"[{low}, {high}] n={amount.n}"
 
 
 def _judgement(overhead: PodOverhead, margin: float) -> str:
-    """Return a sentence that compares what the RuntimeClass declares with what was measured."""
+    """Return a sentence that compares the declared amounts of the RuntimeClass with the measured ones."""
     if not overhead.runtime_class:
         return "The cluster's default runtime, by no RuntimeClass: there is nothing to declare."
     begin = f"The RuntimeClass declares {overhead.declared}: "
@@ -112,14 +109,14 @@ def _judgement(overhead: PodOverhead, margin: float) -> str:
         return f"{begin}whether that is right is not known yet, it takes {MIN_BLOCKS} blocks of {WORKLOAD}."
     measured = {"memory": overhead.memory, "cpu": overhead.cpu}
     fits = {
-        name: rate_declared_amount(parse_declared_amount(overhead.declared, name), found, _UNITS[name].size, margin)
-        for name, found in measured.items()
+        name: rate_declared_amount(parse_declared_amount(overhead.declared, name), amount, _UNITS[name].size, margin)
+        for name, amount in measured.items()
     }
     return f"{begin}memory is {fits['memory']}, cpu is {fits['cpu']}."
 
 
 def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
-    # The folder may be untrusted: what it names stays in its line, and is a text.
+    # The run folder is untrusted: its names must not end a comment, or become YAML.
     stack, declared_amounts = map(to_one_line, (overhead.stack, overhead.declared))
     declared = f"# {stack}: the RuntimeClass declares {declared_amounts}\n"
     if not overhead.runtime_class:
@@ -140,7 +137,7 @@ def _form(overhead: PodOverhead, amounts: dict[str, str]) -> str:
 
 
 def to_one_line(text: str) -> str:
-    """Return a text as the end of a comment."""
+    """Return a text without line ends and control characters, safe in a comment."""
     return " ".join(strip_control_characters(text).split())
 
 
@@ -150,19 +147,22 @@ def _describe_amount(unit: _Unit, amount: Amount) -> str:
 
 
 def _idle_cpus(run: Run, trial: Trial) -> float | None:
-    """Return how many CPUs the instance of an idle trial has used, by the trial's telemetry; None if it is unknown."""
+    """Return the mean CPUs that the instance of an idle trial used, from its telemetry; None if unknown."""
     for file in telemetry_files(run.folder, trial):
         try:
             used = idle_cpus(read_series(file, trial.trial))
         except OSError:
-            continue  # the folder may be untrusted
+            continue  # the run folder is untrusted: a file can be damaged
         if used is not None:
             return used
     return None
 
 
 def idle_cpus(series: InstanceSeries) -> float | None:
-    """Return the CPUs used in the second half of the samples: before that, the instance is still entered."""
+    """Return the mean CPUs in the second half of the samples; None with too few samples.
+
+    In the first half, tare still runs commands in the instance to set it up.
+    """
     samples = [(each.seconds, each.cpu_seconds) for each in series.samples if each.cpu_seconds is not None]
     late = samples[len(samples) // 2 :]
     if len(late) < 2 or late[-1][0] <= late[0][0]:
@@ -171,7 +171,7 @@ def idle_cpus(series: InstanceSeries) -> float | None:
 
 
 def render(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `pod-overhead.yaml`; nothing for a run without idle pods."""
+    """Return `pod-overhead.yaml` by its name; empty for a run without idle pods."""
     rows = pod_rows(summary, run)
     head = f"# What an idle pod costs its node beyond {to_one_line(summary.baseline)}, the same program by itself.\n"
     forms = "".join(f"---\n{row.form}" for row in rows)
@@ -179,14 +179,14 @@ def render(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def section(summary: Summary, run: Run, _: Anchors) -> FeatureSection | None:
-    """Make the section of the page; None for a run without idle pods."""
+    """Return the section of the page; None for a run without idle pods."""
     rows = pod_rows(summary, run)
     values = {"pods": rows, "baseline": summary.baseline, "margin": format_percent(summary.margin)}
     return FeatureSection("pods", "Pods", render_section(__package__, "pods.html.j2", **values)) if rows else None
 
 
 def markdown(summary: Summary, run: Run) -> str:
-    """Write the table of pods for `report.md`; empty without idle pods."""
+    """Return the table of pods for `report.md`; "" without idle pods."""
     rows = pod_rows(summary, run)
     if not rows:
         return ""

@@ -1,4 +1,4 @@
-"""`tare query`: SQL over runs."""
+"""Command `tare query`: SQL over runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tare.model.errors import UsageError
 from tare.report.data_files import escape_formula
 from tare.report.numbers import cut
 
-_MAX_ROWS = 1000  # of a table for people
-_MAX_CELL_CHARACTERS = 200  # of a cell
-_PIPED_COLUMNS = 100_000  # columns for what is no terminal, so that a row is one line
+_MAX_ROWS = 1000  # of a printed table
+_MAX_CELL_CHARACTERS = 200
+_PIPED_COLUMNS = 100_000  # width without a terminal, so that a row is one line for grep
 
 
 def query(
@@ -55,12 +55,12 @@ def query(
 
 
 def _format_json(result: QueryResult) -> Iterator[str]:
-    """Write a list with one row a line."""
-    between = "[\n"
+    """Yield a JSON list, one row per line and without holding all rows in memory."""
+    separator = "[\n"
     for row in result.documents():
-        yield between + json.dumps(row, ensure_ascii=False, allow_nan=False)
-        between = ",\n"
-    yield "[]\n" if between == "[\n" else "\n]\n"
+        yield separator + json.dumps(row, ensure_ascii=False, allow_nan=False)
+        separator = ",\n"
+    yield "[]\n" if separator == "[\n" else "\n]\n"
 
 
 def _write_csv(result: QueryResult) -> None:
@@ -72,7 +72,7 @@ def _write_csv(result: QueryResult) -> None:
 
 
 def _print(result: QueryResult) -> None:
-    """Print a table, whose length people can read."""
+    """Print at most 1000 rows as a table, with a note if there are more."""
     rows = result.texts()
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
     for name, text in zip(result.columns, result.are_texts, strict=True):

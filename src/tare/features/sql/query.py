@@ -1,4 +1,4 @@
-"""Read-only SQL over runs in DuckDB: `tare.load` with its data frames, and what `tare query` prints."""
+"""Read-only SQL over runs in DuckDB, for `tare query` and for the data frames of `tare.load`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 _MEMORY_LIMIT = "1GB"
-_MAX_THREADS = 4  # each takes 64 MB for what it reads
-_LOOK_SECONDS = 0.05  # between two looks at a query that runs
+_MAX_THREADS = 4  # each takes 64 MB for reading
 _FETCH_ROWS = 1000  # in memory at once
 _JSON_OPTIONS = "format = 'newline_delimited', filename = true, hive_partitioning = false"
-_EXPENSIVE_TABLES = ("telemetry", "decisions")  # are empty for a query that does not name them
+_EXPENSIVE_TABLES = ("telemetry", "decisions")  # empty unless the query names them
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of runs, one property each. A table is read each time."""
+    """Tables of runs, one property each. A table is read at each access."""
 
     folders: tuple[Path, ...]
 
@@ -52,7 +51,7 @@ class Tables:
 
     @property
     def trials(self) -> QueryResult:
-        """A row for each trial, also those that failed or were skipped."""
+        """A row for each trial, including failed and skipped ones."""
         return self.query("FROM trials")
 
     @property
@@ -77,17 +76,18 @@ class Tables:
 
 
 def load(*runs: str | Path) -> Tables:
-    """Return the tables of one or several run folders; raises TareError for what is none."""
+    """Return the tables of one or several run folders; raises TareError for a folder that is not a run."""
     tables = Tables(tuple(Path(run) for run in runs))
-    tables.query("SELECT 1")  # so that a wrong folder is reported here
+    tables.query("SELECT 1")  # reports a wrong folder here, not at the first access
     return tables
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The rows of a query. They are read as they are asked for; what DuckDB needs for it goes with the answer.
+    """Rows of a query, which are read on demand.
 
-    The methods raise TareError. `relation` is DuckDB's, with the names and types of the columns.
+    The methods raise TareError. `relation` is DuckDB's, with the names and types of the columns. Connection and
+    temporary folder live as long as the result.
     """
 
     relation: DuckDBPyRelation
@@ -103,50 +103,50 @@ class QueryResult:
 
     @property
     def are_texts(self) -> list[bool]:
-        """Which columns hold text, and no numbers."""
+        """For each column, whether its values are text."""
         return [str(kind) == "VARCHAR" for kind in self.relation.types]
 
     def texts(self) -> Iterator[tuple[str | None, ...]]:
-        """Return the rows with all values as text; None for what is NULL."""
+        """Return the rows with all values as text; None for NULL."""
         return self._select_rows("CAST(COLUMNS(*) AS VARCHAR)")
 
     def documents(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as what JSON can hold; a number that is not finite is null."""
+        """Yield the rows as JSON objects; numbers that are not finite become None."""
         names = self.columns
         for row in self._select_rows("to_json(COLUMNS(*))"):
             values = (None if text is None else json.loads(text, parse_constant=lambda _: None) for text in row)
             yield dict(zip(names, values, strict=True))
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows as Python's own values."""
+        """Return the rows as Python values."""
         return self._run_interruptibly(self.relation.fetchall)
 
     def pandas(self) -> Any:
-        """Return a DataFrame of pandas, which has to be installed."""
+        """Return a pandas DataFrame; raises ModuleNotFoundError if pandas is not installed."""
         _require("pandas")
         return self._run_interruptibly(self.relation.df)
 
     def polars(self) -> Any:
-        """Return a DataFrame of polars, which has to be installed, and PyArrow with it."""
+        """Return a polars DataFrame; raises ModuleNotFoundError if polars or PyArrow is not installed."""
         _require("polars", "pyarrow")
         return self._run_interruptibly(self.relation.pl)
 
     def _select_rows(self, expression: str) -> Iterator[tuple[str | None, ...]]:
         select = f"SELECT {expression} FROM (\n{self._select}\n)"  # noqa: S608 - see schema.py
         rows = self._run_interruptibly(lambda: self._connection.execute(select))
-        while found := self._run_interruptibly(lambda: rows.fetchmany(_FETCH_ROWS)):
-            yield from found
+        while batch := self._run_interruptibly(lambda: rows.fetchmany(_FETCH_ROWS)):
+            yield from batch
 
     def _run_interruptibly(self, call: Callable[[], Result]) -> Result:
-        """Wait for DuckDB so that Ctrl-C ends it, and turn its errors into TareErrors."""
+        """Call DuckDB in a thread, so that Ctrl-C ends the query; raises TareError for its errors."""
         with _translate_errors(self._copies), ThreadPoolExecutor(1) as worker:
             answer = worker.submit(call)
             try:
-                while not answer.done():  # the handler of signals that polars installs lets a wait go on
+                while not answer.done():  # a wait without a timeout is not interrupted by the signal handler of polars
                     wait([answer], timeout=0.2)
                 return answer.result()
             except KeyboardInterrupt:
-                while not answer.done():  # an interrupt before the query has begun is lost
+                while not answer.done():  # DuckDB ignores an interrupt before the query has begun: repeat it
                     self._connection.interrupt()
                     wait([answer], timeout=0.05)
                 raise
@@ -159,17 +159,17 @@ def _require(*names: str) -> None:
 
 
 def run_query(folders: Sequence[Path], sql: str) -> QueryResult:
-    """Run a query over runs; raises UsageError for a query or a run that cannot be read."""
+    """Run a query over runs; raises UsageError for an invalid query or an unreadable run."""
     folder = TemporaryDirectory(prefix="tare-query-")
-    own = Path(folder.name).resolve()  # DuckDB follows links before it looks whether it may read
-    # In any order, or it would hold all that it reads; ORDER BY is kept.
-    connection = open_sandboxed_database(str(own / "spilled"), _MEMORY_LIMIT, _MAX_THREADS, ordered=False)
+    work = Path(folder.name).resolve()  # DuckDB resolves links before it checks whether it may read a file
+    # To keep the order of files, DuckDB would hold all rows in memory; ORDER BY works without.
+    connection = open_sandboxed_database(str(work / "spilled"), _MEMORY_LIMIT, _MAX_THREADS, ordered=False)
     named = [name for name in _EXPENSIVE_TABLES if name in sql.lower()]
-    found = list(find_sources(folders, own, "telemetry" in named))
-    copies = {str(own / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(found)}
+    sources = list(find_sources(folders, work, "telemetry" in named))
+    copies = {str(work / f"{number}.jsonl"): str(each.folder / "trials.jsonl") for number, each in enumerate(sources)}
     with _translate_errors(copies):
-        _create_tables(connection, own, found, named)
-        _seal(connection, own, found)
+        _create_tables(connection, work, sources, named)
+        _seal(connection, work, sources)
         connection.execute("BEGIN TRANSACTION READ ONLY")
         select = to_read_only_select(connection, sql)
         return QueryResult(connection.sql(select), select, connection, folder, copies)
@@ -178,7 +178,7 @@ def run_query(folders: Sequence[Path], sql: str) -> QueryResult:
 def _create_tables(
     connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource], named_tables: Sequence[str]
 ) -> None:
-    """Make the tables; those of journals and telemetry are views."""
+    """Create the tables; those of journals and telemetry are views, whose files are read by the query."""
     _create_table(connection, work_folder, "runs", schema.RUNS, map(_run_row, run_sources))
     decided = run_sources if "decisions" in named_tables else ()
     _create_table(connection, work_folder, "decisions", schema.DECISIONS, chain.from_iterable(map(decisions, decided)))
@@ -199,7 +199,7 @@ def _create_tables(
 
 
 def _create_telemetry_view(connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource]) -> None:
-    """Make the view; an empty file with all columns comes first, for runs without telemetry."""
+    """Create the view of telemetry; an empty file with all columns comes first, for runs without telemetry."""
     empty = work_folder / "empty.parquet"
     types = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TYPES.items())
     connection.execute(f"COPY (SELECT {types} WHERE false) TO {_quote(str(empty))} (FORMAT parquet)")
@@ -210,12 +210,13 @@ def _create_telemetry_view(connection: DuckDBPyConnection, work_folder: Path, ru
 
 
 def _seal(connection: DuckDBPyConnection, work_folder: Path, run_sources: Sequence[RunSource]) -> None:
-    """Shut DuckDB off from all files but those of the runs, from the network, and from other settings."""
+    """Deny DuckDB all files but those of the runs, the network, and changes of its settings."""
     paths = [
         work_folder / "empty.jsonl",
         work_folder / "empty.parquet",
         *chain.from_iterable(map(_data_files, run_sources)),
     ]
+    # DuckDB compares the escaped pattern with this list, and the plain path.
     both = sorted({form for path in paths for form in (str(path), glob.escape(str(path)))})
     connection.execute(f"SET allowed_paths = [{', '.join(map(_quote, both))}]")
     connection.execute("SET enable_external_access = false")
@@ -233,7 +234,7 @@ def _create_table(
     columns: Mapping[str, str],
     rows: Iterable[dict[str, Any]],
 ) -> None:
-    """Make a table of rows."""
+    """Create a table from rows, through a temporary JSON file, which DuckDB converts to the types of the columns."""
     path = work_folder / f"{name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps({key: _finite_or_none(value) for key, value in row.items()}) + "\n" for row in rows)
@@ -266,8 +267,8 @@ def _quote(text: str) -> str:
 
 @contextmanager
 def _translate_errors(copies: Mapping[str, str]) -> Iterator[None]:
-    """Turn DuckDB's errors into TareErrors."""
-    import duckdb  # noqa: PLC0415 - see ask
+    """Context manager: raise TareError for errors of DuckDB, with paths of journals in place of their `copies`."""
+    import duckdb  # noqa: PLC0415 - its import takes a fifth of a second
 
     try:
         yield
@@ -281,20 +282,20 @@ def _translate_errors(copies: Mapping[str, str]) -> Iterator[None]:
 
 
 def _to_tare_error(error: Exception, text: str) -> TareError:
-    """Describe what is wrong in a line, with DuckDB's own advice where it has some."""
-    import duckdb  # noqa: PLC0415 - see ask
+    """Return an error with the first line of DuckDB's message, and DuckDB's suggestion as the hint."""
+    import duckdb  # noqa: PLC0415 - its import takes a fifth of a second
 
-    what, *more = [line.strip() for line in text.splitlines() if line.strip()]
-    what = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", what)
+    message, *more = [line.strip() for line in text.splitlines() if line.strip()]
+    message = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", message)
     meant = re.search(r'^(?:Did you mean|Candidate bindings:) "([^"]+)"', "\n".join(more), re.MULTILINE)
-    if what.startswith("Table with name") and meant and meant[1] not in schema.TABLES:
-        meant = None  # one of DuckDB's own
+    if message.startswith("Table with name") and meant and meant[1] not in schema.TABLES:
+        meant = None  # an internal table of DuckDB
     if isinstance(error, duckdb.OutOfMemoryException):
         return TareError(
             f"the query needs more than {_MEMORY_LIMIT} of memory", "ask for less: WHERE, GROUP BY, fewer columns"
         )
     if isinstance(error, duckdb.PermissionException):
-        return UsageError(f"a query reads the tables of the runs alone: {what}", HINT)
-    if ".jsonl" in what or ".parquet" in what:
-        return UsageError(what, "the file is damaged or of a newer tare")
-    return UsageError(f"the query: {what}", f'did you mean "{meant[1]}"?' if meant else HINT)
+        return UsageError(f"a query reads the tables of the runs alone: {message}", HINT)
+    if ".jsonl" in message or ".parquet" in message:
+        return UsageError(message, "the file is damaged or of a newer tare")
+    return UsageError(f"the query: {message}", f'did you mean "{meant[1]}"?' if meant else HINT)

@@ -1,8 +1,8 @@
-"""Tables of runs in DuckDB, and the statements that queries may use.
+"""Schema of the tables in DuckDB, and the check of queries.
 
-DuckDB itself opens no file but those of the runs, no connection and no extension (`query.py`). It would still write to
-the files that it may open: from DuckDB 2.0 on, a COPY can be a part of a SELECT. So only one SELECT runs, in which the
-functions that hide others are refused, as the part of another SELECT, where DuckDB refuses to write.
+DuckDB opens only files of the runs, no connection and no extension (`query.py`). It could still write to these files:
+from DuckDB 2.0 on, a COPY can be a part of a SELECT. So a query must be a single SELECT without functions that can hide
+other SQL, and runs as a subquery, where DuckDB refuses to write.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ JOURNAL: Mapping[str, str] = {
     "first_round": "BIGINT",
     "turns": f"{_TURN}[]",
 }
-"""The fields of a line of trials.jsonl that are read. What a line does not have is NULL."""
+"""The fields of a line of trials.jsonl that are read; a field that a line lacks is NULL."""
 
-# Each reads only the fields that it names: DuckDB does not build the others.
+# Views name their fields instead of `*`: DuckDB parses only the fields that a query needs.
 TRIALS = """
 CREATE VIEW trials AS
 SELECT run, trial, workload, stack, block, "order", status, reason, hint,
@@ -122,7 +122,7 @@ FROM (
     FROM source.journal JOIN source.files USING (filename) WHERE status = 'ok'
 )
 """
-# A value is the mean of its turns, which are the outputs with its label but for those that only warmed up.
+# A value is the mean of its turns: the outputs with its label, without warm-up.
 TURNS = """
 CREATE VIEW turns AS
 SELECT run, trial, workload, stack, block, entry.metric AS metric, entry.point AS point,
@@ -154,10 +154,10 @@ FROM (
 HINT = f"the tables are {', '.join(TABLES)}; DESCRIBE trials shows the columns of one"
 _ONE_SELECT_HINT = "a query is one SELECT, which changes nothing"
 _PIVOT_HINT = "a PIVOT needs its values: PIVOT … ON stack IN ('native', 'docker')"
-# Of those in FROM. `query` and `json_execute_serialized_sql` hide SQL, readers and `glob` lead to files.
+# Table functions in FROM. Not `query` and `json_execute_serialized_sql`, which hide SQL, nor readers of files.
 _ALLOWED_FUNCTIONS = frozenset({"unnest", "range", "generate_series", "json_each", "json_tree", "duckdb_columns"})
 
-# Whether a statement is no SELECT, and the names of the functions in FROM, at any depth; NULL for one without a name.
+# Returns whether a statement is not a SELECT, and the names of table functions at any depth; NULL without a name.
 _PARSE_QUERY = """
 SELECT
     json_extract_string(parsed, '$.error') IS DISTINCT FROM 'false',
@@ -167,7 +167,7 @@ FROM (SELECT json_serialize_sql(CAST(? AS VARCHAR)) AS parsed)
 
 
 def to_read_only_select(connection: DuckDBPyConnection, sql: str) -> str:
-    """Return a SELECT of all rows of the query; raises UsageError where it is none, or duckdb.Error."""
+    """Return the query as a subquery of a SELECT; raises UsageError if it is not a single SELECT, or duckdb.Error."""
     statements = connection.extract_statements(sql)
     if len(statements) != 1:
         raise UsageError(f"{_ONE_SELECT_HINT}; this has {len(statements)} statements", HINT)

@@ -1,4 +1,4 @@
-"""The files and decisions of runs, for DuckDB. A run folder may be untrusted: only plain files are read, no links."""
+"""Files and decisions of runs for DuckDB. A run folder may be untrusted: only regular files are read, no links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DERIVED_COLUMNS = {"run", "low", "high", "cautions", "failures"}  # the other c
 
 @dataclass(frozen=True)
 class RunSource:
-    """A run by the name that tables have for it; `journal` is None without trials."""
+    """Source of a run, with its name in the tables (`run`); `journal` is None without trials."""
 
     run: str
     folder: Path
@@ -39,7 +39,7 @@ class RunSource:
 
 @dataclass(frozen=True)
 class JournalEnds:
-    """The first and the last whole line of a journal, and where that ends: what follows is torn."""
+    """First and last whole line of a journal, and the offset after the last one, where a torn line may follow."""
 
     first: bytes
     last: bytes
@@ -47,10 +47,10 @@ class JournalEnds:
 
 
 def find_sources(folders: Sequence[Path], work_folder: Path, with_telemetry: bool) -> Iterator[RunSource]:
-    """Find what is to be read of these runs; raises UsageError.
+    """Yield the source of each run; raises UsageError.
 
-    A journal with a torn last line, which a power cut leaves, is copied without it to the folder `work_folder`. All
-    files are plain ones: an untrusted run folder leads to no others.
+    A journal with a torn last line, as after a power cut, is copied without that line to `work_folder`. All files are
+    regular files: links of an untrusted run folder could lead to any file.
     """
     for number, (folder, run) in enumerate(zip(folders, _run_names(folders), strict=True)):
         record, whole = load_record(folder), folder.resolve()
@@ -58,13 +58,13 @@ def find_sources(folders: Sequence[Path], work_folder: Path, with_telemetry: boo
             journal = _prepare_journal(whole / "trials.jsonl", work_folder / f"{number}.jsonl")
             telemetry = _telemetry_files(whole) if with_telemetry else ()
         except OSError as error:
-            what = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
-            raise UsageError(what, "a query needs to read the run, and room for what it copies") from error
+            message = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
+            raise UsageError(message, "a query needs to read the run, and room for its copies") from error
         yield RunSource(run, folder, record, journal, telemetry)
 
 
 def _run_names(folders: Sequence[Path]) -> list[str]:
-    """Name each run by its folder, or by its whole path where several folders have one name."""
+    """Return the names of runs: the name of the folder, or its absolute path if several folders have that name."""
     whole = [folder.resolve() for folder in folders]
     times = Counter(path.name for path in whole)
     for path, count in Counter(whole).items():
@@ -74,7 +74,7 @@ def _run_names(folders: Sequence[Path]) -> list[str]:
 
 
 def _prepare_journal(path: Path, copy: Path) -> Path | None:
-    """Return the journal, or a copy of its whole lines where the last one is torn; None where it has no line."""
+    """Return the path of the journal, or of a copy without a torn last line; None if it has no whole line."""
     if not os.path.lexists(path):
         return None
     _require_plain(path)
@@ -91,7 +91,7 @@ def _prepare_journal(path: Path, copy: Path) -> Path | None:
 
 
 def find_journal_ends(path: Path) -> JournalEnds | None:
-    """Find the first and the last whole line of a file, however long it is; None if it has none."""
+    """Return the first and the last whole line of a file without reading all of it; None if it has none."""
     if not path.stat().st_size:
         return None
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -121,27 +121,27 @@ def _require_plain(path: Path) -> None:
 
 
 def _link_error(path: Path) -> UsageError:
-    what = f"{path}: is a symbolic link, and a query follows none in a run folder"
-    return UsageError(what, "put a copy of the file in its place")
+    message = f"{path}: is a symbolic link, and a query follows none in a run folder"
+    return UsageError(message, "put a copy of the file in its place")
 
 
 def decisions(source: RunSource) -> Iterator[dict[str, Any]]:
-    """Yield the headlines and the cells of a run; raises UsageError.
+    """Yield the rows of `decisions`: headlines and cells of a run; raises UsageError.
 
-    They are computed where the run has no report, or one of another journal or by another tare.
+    Rows are read from the report, or computed if the report is missing, of another journal, or by another tare.
     """
     yield from _read_report_rows(source) or _report_rows(source.run, _compute_report(source))
 
 
 def _read_report_rows(source: RunSource) -> list[dict[str, Any]]:
-    """Read the report; empty if it is none that tare would write today. It may be untrusted."""
+    """Return the rows of the report, which may be untrusted; empty if it is outdated or invalid."""
     path = source.folder / "report" / "report.json"
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         if path.is_file():
-            found = json.loads(path.read_bytes())
-            made = (found["format"], found["computed_by"], found["journal"])
-            if made[:2] == (FORMAT, __version__) and made[2] == _journal_digest(source):
-                return list(_report_rows(source.run, found))
+            report = json.loads(path.read_bytes())
+            is_ours = (report["format"], report["computed_by"]) == (FORMAT, __version__)
+            if is_ours and report["journal"] == _journal_digest(source):
+                return list(_report_rows(source.run, report))
     return []
 
 

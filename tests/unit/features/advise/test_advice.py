@@ -176,7 +176,8 @@ def references(by: float, many: int = 12) -> list[ReferenceRun]:
 def test_references_correct_the_bill_and_the_correction_is_a_line_of_it() -> None:
     run = priced(noise=0.002)
     plain, better = (
-        by_stack(advise(application(), run, AdviceOptions(), own))["gvisor"] for own in ((), references(1.5))
+        by_stack(advise(application(), run, AdviceOptions(), reference_runs))["gvisor"]
+        for reference_runs in ((), references(1.5))
     )
     assert plain.calibration is None
     assert better.calibration is not None
@@ -191,8 +192,8 @@ def test_references_correct_the_bill_and_the_correction_is_a_line_of_it() -> Non
 
 
 def test_a_stack_that_too_few_references_were_measured_in_is_not_corrected() -> None:
-    own = [replace(each, relative_times={"docker": each.relative_times["docker"]}) for each in references(1.2)]
-    assert set(fit_calibrations(own, read_price_list(priced()))) == {"docker"}
+    only_docker = [replace(each, relative_times={"docker": each.relative_times["docker"]}) for each in references(1.2)]
+    assert set(fit_calibrations(only_docker, read_price_list(priced()))) == {"docker"}
     assert fit_calibrations(references(1.2, 8), read_price_list(priced())) == {}
 
 

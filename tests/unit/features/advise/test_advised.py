@@ -86,8 +86,8 @@ def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> Non
 
 def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
     assert next_step(found()) == NextStep("tare try --on native,docker,podman -- nginx")
-    own = application(command=("sh", "-c", "gzip < /dev/zero | head -c 1"))
-    assert next_step(found(own)) == NextStep(
+    with_command = application(command=("sh", "-c", "gzip < /dev/zero | head -c 1"))
+    assert next_step(found(with_command)) == NextStep(
         "tare try --on native,docker,podman -- sh -c 'gzip < /dev/zero | head -c 1'"
     )
     assert next_step(found(asked=AdviceOptions(Requirements(memory_bytes=1)))) is None

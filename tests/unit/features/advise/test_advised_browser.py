@@ -46,8 +46,8 @@ def test_names_and_values_of_the_picture_are_not_cut_off(browser: Browser, page:
     shown = new_page(browser)
     shown.goto(page.as_uri())
     inside = """[...document.querySelectorAll('#bills svg text')].every(text => {
-        const own = text.getBoundingClientRect(), all = text.closest('svg').getBoundingClientRect();
-        return own.left >= all.left - 1 && own.right <= all.right + 1;
+        const box = text.getBoundingClientRect(), all = text.closest('svg').getBoundingClientRect();
+        return box.left >= all.left - 1 && box.right <= all.right + 1;
     })"""
     assert shown.evaluate(inside)
     shown.close()

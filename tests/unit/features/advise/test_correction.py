@@ -96,11 +96,11 @@ def test_intervals_hold_new_applications_about_as_often_as_they_say() -> None:
     held = []
     for _ in range(600):
         bias = chance.normal(0, 0.3)
-        own = [scored(bias + 0.2 * chance.standard_t(3), 1 + chance.exponential(0.8)) for _ in range(13)]
-        found = fit_calibration(own[:12])
+        samples = [scored(bias + 0.2 * chance.standard_t(3), 1 + chance.exponential(0.8)) for _ in range(13)]
+        found = fit_calibration(samples[:12])
         assert found is not None
-        time = apply_calibration(own[12].predicted, found)
+        time = apply_calibration(samples[12].predicted, found)
         assert time.low is not None
         assert time.high is not None
-        held.append(time.low <= own[12].measured.value <= time.high)
+        held.append(time.low <= samples[12].measured.value <= time.high)
     assert 0.87 < np.mean(held) < 0.96

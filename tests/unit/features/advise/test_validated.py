@@ -48,9 +48,9 @@ def test_errors_are_in_points_below_twice_bare_metal_and_relative_above() -> Non
         cell("b/x", 1.9, CostEstimate(2.0)),
         cell("b/y", 4.0, CostEstimate(5.0)),
     ]
-    own = validated.score(cells, ADVICE)
-    assert own.error == pytest.approx(0.1)
-    assert own.relative == pytest.approx(0.25)
+    score = validated.score(cells, ADVICE)
+    assert score.error == pytest.approx(0.1)
+    assert score.relative == pytest.approx(0.25)
     assert validated.score(cells, MEAN).error == pytest.approx(0.5)
     assert validated.score(cells, MEAN).relative == pytest.approx(0.75)
 
@@ -144,9 +144,9 @@ def test_measurements_of_an_application_change_only_predictions_of_others(
         (each.application, each.stack): each
         for each in validated.cells_of(APPLICATIONS, PRICES, measured(**{"app-3": 2.2}))
     }
-    own = "app-3", "docker"
-    assert after[own].predicted == before[own].predicted
-    assert after[own].advised == before[own].advised
+    cell = "app-3", "docker"
+    assert after[cell].predicted == before[cell].predicted
+    assert after[cell].advised == before[cell].advised
     other = "app-4", "docker"
     assert after[other].predicted[ADVICE] > before[other].predicted[ADVICE]
     assert after[other].predicted[MEAN] == pytest.approx(1.1 * 2 ** (1 / 10))

@@ -175,9 +175,9 @@ def test_markdown_has_the_answer_the_table_and_the_remarks(before: Run, after: R
     row = lines[6].split(" | ")
     assert row[:3] == ["| dhrystone ↑", "docker", "▼ worse"]
     assert row[5] == "12 + 12"
-    own = lines[7].split(" | ")
-    assert own[:3] == ["| dhrystone ↑", "native", "▼ worse"]
-    assert own[6:] == ["19.9M iterations/s", "15.7M iterations/s |"]
+    row = lines[7].split(" | ")
+    assert row[:3] == ["| dhrystone ↑", "native", "▼ worse"]
+    assert row[6:] == ["19.9M iterations/s", "15.7M iterations/s |"]
 
 
 def test_names_from_a_strangers_run_steer_neither_terminal_nor_markdown(tmp_path: Path, compare: Compare) -> None:

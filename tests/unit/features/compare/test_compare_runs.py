@@ -32,10 +32,10 @@ def test_a_stack_that_became_worse_fails_the_gate_whatever_the_machine_did(
     assert (cell["n"], cell["before"]["n"], cell["after"]["n"]) == (12, 12, 12)
     assert cell["estimate"] == pytest.approx(cell["after"]["estimate"] / cell["before"]["estimate"])
     whole = found.document
-    (own,) = whole["baseline_changes"]
-    assert (own["stack"], own["decision"]) == ("native", "worse")
-    assert own["estimate"] == pytest.approx(0.8, abs=0.05)
-    assert own["estimate"] == pytest.approx(own["after"]["usual"] / own["before"]["usual"])
+    (change,) = whole["baseline_changes"]
+    assert (change["stack"], change["decision"]) == ("native", "worse")
+    assert change["estimate"] == pytest.approx(0.8, abs=0.05)
+    assert change["estimate"] == pytest.approx(change["after"]["usual"] / change["before"]["usual"])
     where = {"workload": "dhrystone", "headline": "dhrystone", "stack": "docker"}
     failing = where | {"decision": "worse", "lost": False}
     moved = where | {"stack": "native", "decision": "worse"}
@@ -205,8 +205,10 @@ def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, c
         limits = LimitsCheck(Limits((0,), memory_bytes, 4096), ObservedLimits(1, memory_bytes, 4096))
 
         def change(trial: Trial) -> Trial:
-            own = ("version", version if trial.stack == "docker" else "1")
-            return replace(trial, proof=(own, ("control group", f"{version}-{trial.trial}")), limits=limits, path=path)
+            report = ("version", version if trial.stack == "docker" else "1")
+            return replace(
+                trial, proof=(report, ("control group", f"{version}-{trial.trial}")), limits=limits, path=path
+            )
 
         return change
 
@@ -259,7 +261,7 @@ def test_what_both_runs_have_is_compared_and_the_rest_is_stated(tmp_path: Path, 
 
 def test_runs_with_nothing_in_common_are_refused(tmp_path: Path, compare: Compare) -> None:
     old, other = made(tmp_path / "a", STACKS, seed=1), made(tmp_path / "b", {"native": 1.0, "crun": 0.9}, seed=2)
-    assert compare(old, other).error[0].endswith("have no stack in common beside native")
+    assert compare(old, other).error[0].endswith("have no stack in common but native")
     elsewhere = with_trials(made(tmp_path / "c", STACKS, seed=3), lambda trial: replace(trial, workload="startup"))
     found = compare(old.folder, changed(elsewhere, workloads=(STARTUP,)))
     assert found.code == 2

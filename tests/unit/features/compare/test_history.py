@@ -88,9 +88,9 @@ def test_a_common_change_is_that_of_the_baseline_and_the_gate_cannot_tell(histor
     assert "native itself changed in dhrystone (worse, \N{MINUS SIGN}" in found.out
     assert found.error[0] == "the gate cannot tell: native itself has changed"
     assert "--stack native" in found.error[1]
-    own = history(*folders, *since, "--stack", "native")
-    assert own.code == 1
-    assert "The gate (--fail-on worse) failed: native in dhrystone (worse, \N{MINUS SIGN}" in own.out
+    judged = history(*folders, *since, "--stack", "native")
+    assert judged.code == 1
+    assert "The gate (--fail-on worse) failed: native in dhrystone (worse, \N{MINUS SIGN}" in judged.out
     assert history(*folders, *since, "--stack", "crun").code == 0
 
 

@@ -212,7 +212,7 @@ def test_there_is_a_dashboard_of_samples_and_one_of_totals() -> None:
 @DASHBOARDS
 def test_every_query_names_a_family_with_labels_that_the_writer_writes(path: Path, tmp_path: Path) -> None:
     kinds = {family.metric: family.kind for family in FAMILIES}
-    own = {
+    known = {
         (family.metric, f'{name}="{value}"') for family, labels in FAMILY_OF_COLUMN.values() for name, value in labels
     }
     written = "".join(format_samples(samples_of(load_run(sampled_run(tmp_path / "run", count=11)))))
@@ -225,7 +225,7 @@ def test_every_query_names_a_family_with_labels_that_the_writer_writes(path: Pat
             name, value = re.split("=~?", matcher)
             chosen = value == f'"${name}"' or (name, value) in {("scope", '"instance"'), ("scope", '"host"')}
             assert name in names
-            assert chosen or (metric, matcher) in own
+            assert chosen or (metric, matcher) in known
 
 
 @DASHBOARDS

@@ -63,9 +63,9 @@ def test_an_overall_slow_machine_is_named_even_if_its_ratios_are_normal(two_kind
     assert re.fullmatch(
         r"a6 is unlike the other machines of kind A: it has (79|8\d) % of the others' own value .*", line
     )
-    own = cells(compare(two_kinds, "--json").document)["A", "native"]
-    assert [each["machine"] for each in own["unlike"]] == ["a6"]
-    assert own["decision"] == "baseline"
+    baseline = cells(compare(two_kinds, "--json").document)["A", "native"]
+    assert [each["machine"] for each in baseline["unlike"]] == ["a6"]
+    assert baseline["decision"] == "baseline"
 
 
 def test_a_fleet_has_markdown_for_a_pull_request(two_kinds: Path, compare: Compare) -> None:
@@ -136,7 +136,7 @@ def test_the_page_has_the_kinds_and_every_machine(two_kinds: Path, compare: Comp
     text = page.read_text(encoding="utf-8")
     assert "docker, a3 of kind A: " in text  # a dot of the chart
     assert all(f'<th scope="row">{name}</th>' in text for name in ("a1", "a6", "b4"))
-    assert 'aria-label="a6 beside its kind"' in text
+    assert 'aria-label="a6 relative to its kind"' in text
     assert '<td class="differs">Imaginary CPU 12000</td>' in text
 
 

@@ -110,7 +110,7 @@ def test_pairs_of_unequal_groups_are_those_of_scipy(test: Callable[[Groups], Pai
 
 
 def test_dunn_s_pairs_are_his_formula_adjusted_after_holm() -> None:
-    values = [(value, name) for name, own in SPRAYS.items() for value in own]
+    values = [(value, name) for name, counts in SPRAYS.items() for value in counts]
     ranks: dict[str, list[float]] = {name: [] for name in SPRAYS}
     for value, name in values:  # the mean of the places that equal values share
         below = sum(other < value for other, _ in values)
@@ -146,7 +146,9 @@ def test_holm_adjusts_step_by_step() -> None:
 def test_the_chances_are_those_of_mann_and_whitney_s_table(counts: tuple[int, int], table: list[float]) -> None:
     places = range(sum(counts))
     for u, chance in enumerate(table):
-        first = next(own for own in combinations(places, counts[0]) if sum(own) - counts[0] * (counts[0] - 1) // 2 == u)
+        first = next(
+            sample for sample in combinations(places, counts[0]) if sum(sample) - counts[0] * (counts[0] - 1) // 2 == u
+        )
         found = mann_whitney(first, [place for place in places if place not in first])
         assert found.p == pytest.approx(2 * chance, abs=1.01e-3)
 
@@ -165,14 +167,14 @@ def test_many_ties_are_approximated_as_r_does() -> None:
 def test_few_ties_are_counted_through_all_arrangements() -> None:
     first, second = [1.0, 2.0, 2.0, 3.0], [2.0, 3.0, 4.0, 4.0, 5.0]
 
-    def u(own: tuple[float, ...], rest: list[float]) -> float:
-        return sum((mine > other) + (mine == other) / 2 for mine in own for other in rest)
+    def u(sample: tuple[float, ...], rest: list[float]) -> float:
+        return sum((mine > other) + (mine == other) / 2 for mine in sample for other in rest)
 
     pool = first + second
     all_us = []
-    for own in combinations(range(9), 4):
-        rest = [pool[place] for place in range(9) if place not in own]
-        all_us.append(u(tuple(pool[place] for place in own), rest))
+    for sample in combinations(range(9), 4):
+        rest = [pool[place] for place in range(9) if place not in sample]
+        all_us.append(u(tuple(pool[place] for place in sample), rest))
     seen = u(tuple(first), second)
     expected = 2 * min(np.mean(np.array(all_us) <= seen), np.mean(np.array(all_us) >= seen))
     assert mann_whitney(first, second).p == pytest.approx(expected)

@@ -147,13 +147,13 @@ def only_failed() -> Run:
 )
 def test_nothing_is_drawn_where_no_ratio_is_judged(run: Run, claim: dict[str, object], tmp_path: Path) -> None:
     assert draw_page_figure(judge(run, claims(claim))) is None
-    asked = replace(run, claims=(own(tmp_path, claim),))
+    asked = replace(run, claims=(claim_file(tmp_path, claim),))
     assert draw_file_figure(asked) == ""
     assert "figures/00-claims.svg" not in find_renderer("svg")(summarize(asked), asked)
     assert 'id="claimed"' not in html_of(asked)
 
 
-def own(folder: Path, *changes: dict[str, object]) -> str:
+def claim_file(folder: Path, *changes: dict[str, object]) -> str:
     mine = folder / "mine.toml"
     mine.write_text(text_of(*changes), encoding="utf-8")
     return str(mine)
@@ -166,7 +166,7 @@ def test_the_drawing_escapes_what_a_claim_says_and_has_each_row_in_words() -> No
 
 
 def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: Path) -> None:
-    asked = replace(SLOWER, claims=(own(tmp_path, {"direction": "less", "says": "A & <B>."}, {"size": "50%"}),))
+    asked = replace(SLOWER, claims=(claim_file(tmp_path, {"direction": "less", "says": "A & <B>."}, {"size": "50%"}),))
     svg = find_renderer("svg")(summarize(asked), asked)["figures/00-claims.svg"]
     root = ET.fromstring(svg)  # noqa: S314 - ours
     words = [each.text or "" for each in root.iter(f"{SVG}text")]
@@ -183,7 +183,7 @@ def test_files_have_the_figure_with_its_counts_and_nothing_to_follow(tmp_path: P
 
 
 def test_the_rows_of_the_page_lead_to_the_table(tmp_path: Path) -> None:
-    asked = replace(SLOWER, claims=(own(tmp_path, {"direction": "less"}, {"direction": "more"}),))
+    asked = replace(SLOWER, claims=(claim_file(tmp_path, {"direction": "less"}, {"direction": "more"}),))
     page = Page(html_of(asked))
     anchors = {"claim-claim-0", "claim-claim-1"}
     assert {f"#{each}" for each in anchors} <= set(page.named("href"))

@@ -153,7 +153,7 @@ def test_a_ratio_is_compared_with_the_one_at_another_point() -> None:
     over_all = judged(run, than_point=1, **GET).points[0].claim_point.estimate.value
     assert over_all == pytest.approx((0.8 / 0.9 * 0.6 / 0.9) ** 0.5, rel=0.01)
     assert judged(run, points=[200], than_point=500, **GET).reason.startswith(
-        "redis: no get of both docker and native at 200 beside 500"
+        "redis: no get of both docker and native at 200 relative to 500"
     )
 
 
@@ -190,11 +190,11 @@ def test_a_skipped_or_failed_stack_is_not_tested_and_the_reason_is_named() -> No
 def test_what_would_test_a_claim_names_a_suite_or_what_it_must_have() -> None:
     assert judged(RUN, workload="fio", suite="").test == 'a suite with use = "fio" on docker and native'
     assert judged(RUN, workload="fio", suite="mine.toml").test == "tare run mine.toml"
-    assert judged(RUN, stack="osv").test == "tare run examples/quick.toml, with osv of yours as a stack"
-    assert judged(RUN, stack="native/openstack").test.endswith("with openstack of yours as a stack")
+    assert judged(RUN, stack="osv").test == "tare run examples/quick.toml, with your osv as a stack"
+    assert judged(RUN, stack="native/openstack").test.endswith("with your openstack as a stack")
     value = {"unit": "s", "most": 1.0}
-    own = {"workload": "startup", "metric": "total", "value": value, "direction": None, "suite": ""}
-    assert judged(RUN, **own).test == 'a suite with use = "startup" on docker'
+    keys = {"workload": "startup", "metric": "total", "value": value, "direction": None, "suite": ""}
+    assert judged(RUN, **keys).test == 'a suite with use = "startup" on docker'
 
 
 def test_a_stack_whose_name_has_a_word_is_one_of_its_technology() -> None:

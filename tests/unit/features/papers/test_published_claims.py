@@ -29,7 +29,7 @@ NAMES = {
     "LXD in KVM": "lxd/qemu",
     "Docker without NAT": "docker-bridge",
 }
-SETTINGS = ("keep_alive", "cap", "users")  # those that the papers have; the others are tare's own
+SETTINGS = ("keep_alive", "cap", "users")  # those that the papers have; other settings are defaults of tare
 METRICS = {
     "Dhrystone": "dhrystone",
     "Whetstone": "whetstone",
@@ -90,9 +90,9 @@ def test_the_deviations_of_bare_metal_are_those_that_were_read_twice() -> None:
 
 def test_each_order_of_the_table_of_idle_memory_is_that_of_the_numbers() -> None:
     memory = {row: cells[0] for row, cells in SECOND["tables"]["Table 4"].items()}
-    own = [claim for claim in READ.claims if of_table(claim) == "Table 4"]
+    claims = [claim for claim in READ.claims if of_table(claim) == "Table 4"]
     compared_with_bare_metal = set()
-    for claim in own:
+    for claim in claims:
         more, less = claim.printed.split(" against ")
         rows = {NAMES.get(row, row.lower()): row for row in memory}
         assert (memory[rows[claim.stack]], memory[rows[claim.than]]) == (more, less)

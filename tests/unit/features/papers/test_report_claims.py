@@ -70,9 +70,9 @@ def test_the_page_has_the_published_claims() -> None:
 
 def test_a_page_whose_run_fits_no_published_claim_has_no_section_of_them() -> None:
     other = pairs([1.0] * 6, [1.0] * 6)
-    own = replace(other.record, workloads=(replace(DHRYSTONE, name="mine", use="command"),))
+    record = replace(other.record, workloads=(replace(DHRYSTONE, name="mine", use="command"),))
     page = Page(
-        html_of(replace(other, trials=tuple(replace(each, workload="mine") for each in other.trials), record=own))
+        html_of(replace(other, trials=tuple(replace(each, workload="mine") for each in other.trials), record=record))
     )
     assert "#claims" not in page.named("href")
     assert "Published claims" not in page.text

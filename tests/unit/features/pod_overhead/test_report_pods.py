@@ -50,8 +50,8 @@ def test_the_page_has_interval_declared_value_and_manifest_of_each_class() -> No
     ],
 )
 def test_the_sentence_compares_what_is_declared_with_the_interval(declared: str, expected: str) -> None:
-    own = proof(declared=declared)
-    sentence = _judgement([*idle_trials([70.0, 70.5, 71.0], own)])
+    reports = proof(declared=declared)
+    sentence = _judgement([*idle_trials([70.0, 70.5, 71.0], reports)])
     assert sentence == f"The RuntimeClass declares {expected}, cpu is not known yet."
 
 
@@ -101,8 +101,8 @@ def test_markdown_has_a_row_for_each_runtime_class() -> None:
 
 
 def _hostile(count: int) -> list[Trial]:
-    own: Proof = proof(ATTACK, ATTACK, ATTACK)
-    pods = [trial for at in range(count) for trial in idle_trials([70, 71, 72], own, stack=f"pod-{at}")]
+    reports: Proof = proof(ATTACK, ATTACK, ATTACK)
+    pods = [trial for at in range(count) for trial in idle_trials([70, 71, 72], reports, stack=f"pod-{at}")]
     return list({trial.trial: trial for trial in pods}.values())
 
 

@@ -1,5 +1,5 @@
-"""Counts what an application does as it runs: `tare profile`.
+"""Profiler: counts the operations of a running application for `tare profile`.
 
-`recording` runs or watches it, with the counts of `bpftrace` and the kernel's own figures. `profile` is the file that
-comes of it, and the only module that the rest of tare reads.
+`recording` runs or watches the application, with counts from `bpftrace` and accounting figures of the kernel. `profile`
+defines the resulting file, and is the only module that the rest of tare imports.
 """

@@ -1,12 +1,12 @@
-"""System calls by name and kind of file, page faults, context switches: counted in the kernel, by bpftrace.
+"""Counter by bpftrace: system calls by name and kind of file, page faults and context switches, added up in the kernel.
 
-The kernel calls tare's program at its tracepoints, which adds up; user space gets only the sums. The program follows
-forks from the processes that it starts with. A tracepoint at system calls makes those of all processes slower, by about
-0.25 µs each; those of the application by 0.4 µs, and by 1 to 2 µs more if they are counted. So the program counts a
-busy application in short windows: each slot of a tenth of a second has one, at a random place, and a call in a window
-that is 1/n of its slot counts n times. The program chooses n before the window begins, from the calls of all slots
-before. So the sums are unbiased whatever the application does, also where it works in bursts. The number of its calls
-is known exactly, and scales the sums.
+The kernel runs tare's program at tracepoints, and user space reads only the sums. The program follows forks from the
+processes that it starts with. A tracepoint at system calls makes system calls of all processes slower by about 0.25 µs,
+those of the application by 0.4 µs, and by 1 to 2 µs more if they are counted. So the program counts a busy application
+in short windows: each slot of a tenth of a second has a window at a random position, and a call in a window that is 1/n
+of its slot counts n times. The program chooses n before the window begins, from the number of calls in all earlier
+slots. So the sums are unbiased for any application, even if it works in bursts. The total number of calls is counted
+exactly, and scales the sums.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from tare.model.errors import TareError, TimedOut, TrialFailed
 PROGRAM = "bpftrace"
 EVENTS_FOLDER = "/sys/kernel/tracing/events"
 BTF_FILE = Path("/sys/kernel/btf/vmlinux")  # the kernel's type information, where bpftrace finds fields of structures
-_START_TIMEOUT_SECONDS = 120.0  # it compiles the program first
-_LOW_PRIORITY_SECONDS = 2.0  # for so long, it lets others go first: on an idle machine it has started after one second
+_START_TIMEOUT_SECONDS = 120.0  # bpftrace compiles the program first
+_LOW_PRIORITY_SECONDS = 2.0  # on an idle machine, bpftrace starts within a second even at low priority
 _LINE_TIMEOUT_SECONDS = 30.0
 _SLOT_SECONDS = 0.1
-_COUNTING_CPU_SHARE, _ATTACHED_CPU_SHARE = 0.0025, 0.01  # of a CPU, that the two may take
+_COUNTING_CPU_SHARE, _ATTACHED_CPU_SHARE = 0.0025, 0.01  # of a CPU: budgets for counted and for uncounted calls
 # bpftrace takes the type of a map from its first use.
 _BEGIN = "BEGIN { @seen = 0; @sum = 0; @counted = 0; @slots = 0; @weight = 0; @ended = (uint64)0; @until = (uint64)0; "
 _IN_WINDOW = "nsecs < @until && nsecs >= @from"
-_MAX_WEIGHT = 200  # of a call in a window, which is then half a millisecond long
+_MAX_WEIGHT = 200  # of a call in a window; the window is then half a millisecond long
 _HOST_PID_NAMESPACE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
-# While it compiles, it gives way to others of its session; and its session, of which it is alone, to other sessions.
+# `nice` alone yields only within the session: the kernel's autogroups share CPUs between sessions, each with a level.
 _LOW_PRIORITY_COMMAND = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev/null; exec nice -n 10 "$@"', "sh")
-_MAP_KEYS_VARIABLE = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads that it can follow
+_MAP_KEYS_VARIABLE = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads to follow; the default is 4096
 
 _FILE_CALLS = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
 FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
@@ -63,17 +63,17 @@ _NEEDED_TRACEPOINTS = (
 
 
 def show_tracepoints(host: Host) -> None:
-    """Mount the kernel's tracepoints, unless they are; this process is in a mount namespace of its own."""
+    """Mount tracefs if it is not mounted; the caller is in a private mount namespace."""
     if not Path(EVENTS_FOLDER).is_dir():
         host.run("mount", "-t", "tracefs", "tare-tracing", str(Path(EVENTS_FOLDER).parent), timeout=10.0, check=False)
 
 
 @dataclass(frozen=True)
 class CountingSchedule:
-    """When the program counts and when it ends. By default, it counts each call until it is ended.
+    """Schedule of the program: its end and its sampling rate. By default, it counts each call until it is stopped.
 
-    It ends after `seconds`, or after about `max_calls` of the application, counted or not. Of each slot it counts
-    about `calls_per_slot`.
+    The program ends after `seconds`, or after about `max_calls` system calls of the application, counted or not. It
+    counts about `calls_per_slot` calls of a slot.
     """
 
     seconds: float = 1e9
@@ -84,7 +84,7 @@ class CountingSchedule:
 def schedule_for(seconds: float) -> CountingSchedule:
     """Return the schedule for watching an application for `seconds`.
 
-    Counting takes a quarter percent of a CPU. Calls that are not counted take 1 % more; after that, the program ends.
+    Counted calls take at most 0.25 % of a CPU, calls that are not counted 1 %. The program ends once 1 % is used up.
     """
     return CountingSchedule(
         seconds=seconds,
@@ -94,9 +94,9 @@ def schedule_for(seconds: float) -> CountingSchedule:
 
 
 def counting_problem(available: Collection[str], namespace: str) -> str:
-    """Return why nothing can be counted with these tracepoints; empty if it can be.
+    """Return why nothing can be counted with these tracepoints; "" if counting is possible.
 
-    `namespace` is that of this process's numbers. The kernel's programs see the machine's own.
+    `namespace` is the PID namespace of this process. The kernel's programs see PIDs of the initial namespace.
     """
     if namespace != _HOST_PID_NAMESPACE:
         return "tare runs in a container, where processes have other numbers than the kernel counts by"
@@ -106,16 +106,16 @@ def counting_problem(available: Collection[str], namespace: str) -> str:
 
 
 def find_uncountable(available: frozenset[str], has_btf: bool) -> tuple[str, ...]:
-    """Return what cannot be counted with these tracepoints, and with or without the kernel's types."""
-    what = "packets, and which reads and writes are of files, pipes or the network: the kernel has no BTF"
-    unknown = [] if has_btf else [what]
-    unknown += [] if available >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
-    unknown += [] if PACKETS in available else ["packets: the kernel has no tracepoint for them"]
-    return tuple(unknown)
+    """Return a text for each figure that cannot be counted with these tracepoints, or without type information."""
+    without_btf = "packets, and which reads and writes are of files, pipes or the network: the kernel has no BTF"
+    uncountable = [] if has_btf else [without_btf]
+    uncountable += [] if available >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
+    uncountable += [] if PACKETS in available else ["packets: the kernel has no tracepoint for them"]
+    return tuple(uncountable)
 
 
 def find_tracepoints() -> frozenset[str]:
-    """Return the tracepoints that are needed, of those that this machine shows."""
+    """Return the tracepoints that the program uses and this machine has."""
     return frozenset(
         event
         for event in (*_NEEDED_TRACEPOINTS, *FAULTS, PACKETS)
@@ -124,15 +124,15 @@ def find_tracepoints() -> frozenset[str]:
 
 
 def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool, schedule: CountingSchedule) -> str:
-    """Return the program for these processes and all that they start.
+    """Return the bpftrace program that counts for these processes and their descendants.
 
-    It counts less unless the kernel's structures are `has_btf`. bpftrace attaches the probes in this order, so that all
-    are attached at the first slot.
+    Without type information (`has_btf`), it counts no packets and no kinds of files. bpftrace attaches probes in the
+    order of the program, so that all probes are attached when the first slot begins.
     """
-    ours = f"/@member[pid] && {_IN_WINDOW}/"
-    faults = (f"tracepoint:{event} {ours} {{ @faults = sum(@weight); }}" for event in FAULTS if event in available)
-    packets = [f"tracepoint:{PACKETS} {ours} {{ {_PACKET} }}"] if has_btf and PACKETS in available else []
-    # Who is still runnable has the state 0, or 256 if another thread took the CPU.
+    filters = f"/@member[pid] && {_IN_WINDOW}/"
+    faults = (f"tracepoint:{event} {filters} {{ @faults = sum(@weight); }}" for event in FAULTS if event in available)
+    packets = [f"tracepoint:{PACKETS} {filters} {{ {_PACKET} }}"] if has_btf and PACKETS in available else []
+    # A thread that is still runnable has the state 0, or 256 if another thread preempted it.
     waits = "(args->prev_state & 0xff) > 0"
     # A new process or thread returns from the call that made it, with 0.
     born = f"(args->ret == 0 && ({_one_of_condition(STARTING)}))"
@@ -142,7 +142,7 @@ def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool,
             "tracepoint:sched:sched_process_fork /@member[pid]/ { @member[(uint64)args->child_pid] = 1; }",
             "tracepoint:sched:sched_process_exit { delete(@member[tid]); delete(@at[tid]); }",
             "tracepoint:sched:sched_process_exec /@member[pid]/ { @programs = count(); }",
-            f"tracepoint:sched:sched_switch {ours} {{ @switches[{waits}] = sum(@weight); }}",
+            f"tracepoint:sched:sched_switch {filters} {{ @switches[{waits}] = sum(@weight); }}",
             *faults,
             *packets,
             f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit_probe_code(has_btf)} }}",
@@ -154,7 +154,7 @@ def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool,
 
 
 def _slot_code(schedule: CountingSchedule) -> str:
-    """Return what begins a slot: it adds up the last one, and places the next window."""
+    """Return the code at the begin of a slot: add up the last slot, then choose weight and position of the window."""
     length = round(1e9 * _SLOT_SECONDS)
     return (
         "if (@began == 0) { @began = nsecs; }"
@@ -173,8 +173,8 @@ def _slot_code(schedule: CountingSchedule) -> str:
 
 
 def _file_kind_code() -> str:
-    """Return what notes the kind of the open file that the call is about."""
-    # bpftrace indexes arrays only by literals.
+    """Return the code that stores the kind of the open file that is a call's first argument."""
+    # Pointer arithmetic, because bpftrace indexes arrays only by literals.
     files = "(uint64)((struct task_struct *)curtask)->files->fdt->fd"
     family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
     return (
@@ -209,7 +209,7 @@ def _exit_probe_code(has_btf: bool) -> str:
 
 
 def _one_of_condition(calls: Collection[str]) -> str:
-    """Return the condition that a call is one of these, as few comparisons of ranges."""
+    """Return the condition that a call is one of these, as comparisons of ranges: the code runs at every call."""
     numbers = sorted(NUMBERS[call] for call in calls)
     ranges: list[list[int]] = []
     for number in numbers:
@@ -222,9 +222,9 @@ def _one_of_condition(calls: Collection[str]) -> str:
 
 
 class BpftraceCounter:
-    """Counter by bpftrace: it counts from its creation until `stop`.
+    """Running counter: counts from its creation until `stop`.
 
-    `start_seconds` is the CPU time until its creation, `cost_seconds` what counting took; that is known after `stop`.
+    `start_seconds` is the CPU time of bpftrace until then. `cost_seconds` is the CPU time of counting, 0 before `stop`.
     """
 
     def __init__(self, process: Process, first: str, source: str) -> None:
@@ -246,9 +246,9 @@ class BpftraceCounter:
         return not is_tick(self._lines[-1])
 
     def stop(self) -> TraceCounts:
-        """Stop, and return what was counted; raises TrialFailed."""
+        """Stop counting and return the counts; raises TrialFailed."""
         seconds = time.monotonic() - self._began
-        if is_tick(self._lines[-1]):  # a program that ends itself dies of a signal before it has printed its counts
+        if is_tick(self._lines[-1]):  # a signal to a program that is ending would kill it before it prints its counts
             os.kill(self._process.pid, signal.SIGINT)
         with suppress(TrialFailed):
             while True:
@@ -260,21 +260,22 @@ class BpftraceCounter:
 
 @contextmanager
 def run_bpftrace(host: Host, text: str) -> Iterator[BpftraceCounter]:
-    """Run a program until the end of the block; raises TareError where bpftrace refuses it."""
+    """Context manager: run a program until the end of the block; raises TareError if bpftrace rejects it."""
     with host.spawn(*_LOW_PRIORITY_COMMAND, "env", _MAP_KEYS_VARIABLE, PROGRAM, "-f", "json", "-e", text) as process:
         try:
             line = _await_first_line(process)
-            while not (is_tick(line) or parse_maps(line)):  # the first of either: all is attached
+            while not (is_tick(line) or parse_maps(line)):  # the first of either comes when all probes are attached
                 line = process.read_line(_START_TIMEOUT_SECONDS).text
         except TrialFailed as error:
+            # A warning about RLIMIT_MEMLOCK comes first on some machines, and is never the cause.
             lines = [line for line in process.errors().splitlines() if "RLIMIT_MEMLOCK" not in line]
             raise TareError(f"bpftrace: {lines[0] if lines else error}") from error
-        _restore_priority(process.pid)  # so that it stops when it is asked to
+        _restore_priority(process.pid)  # at low priority, a busy machine would delay its stop
         yield BpftraceCounter(process, line, text)
 
 
 def _await_first_line(process: Process) -> str:
-    """Wait for the first line, on a busy machine with the priority of others after a few seconds."""
+    """Return the first line; restore normal priority if it takes longer than two seconds, on a busy machine."""
     try:
         return process.read_line(_LOW_PRIORITY_SECONDS).text
     except TimedOut:
@@ -283,13 +284,13 @@ def _await_first_line(process: Process) -> str:
 
 
 def _restore_priority(pid: int) -> None:
-    with suppress(OSError):  # it has ended, or the kernel has no such groups
+    with suppress(OSError):  # the process has ended, or the kernel has no autogroups
         os.setpriority(os.PRIO_PROCESS, pid, 0)
         Path(f"/proc/{pid}/autogroup").write_text("0", encoding="ascii")
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process so far; 0 for one that has ended."""
+    """Return the CPU seconds of a process so far; 0 if the process has ended."""
     with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

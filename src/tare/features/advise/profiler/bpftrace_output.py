@@ -1,4 +1,4 @@
-"""Output of bpftrace with the program of bpftrace.py: JSON, with sums over windows and exact numbers."""
+"""Parser for the JSON output of bpftrace with the program of bpftrace.py: sums over windows, and exact counts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tare.model.errors import TrialFailed
 
 _Number = TypeVar("_Number", int, float)
 
-CALL_SECONDS = 2e-6  # what counting one system call takes, at most (research/profile_effect.py)
-ATTACHED_SECONDS = 0.4e-6  # what each other call of the application takes longer; of other processes, 0.25e-6
-SOCKET = 0xC000  # the kind of a file, as in st_mode of inode(7); of sockets, their family comes on top
+CALL_SECONDS = 2e-6  # cost of counting a system call, at most (research/profile_effect.py)
+ATTACHED_SECONDS = 0.4e-6  # cost of a call of the application that is not counted; of other processes, 0.25e-6
+SOCKET = 0xC000  # file type as in st_mode of inode(7); the program adds the address family of sockets
 _FILE_KINDS: Mapping[int, FileKind] = {
     0x1000: "pipe",
     0x2000: "device",
-    0x6000: "file",  # of a disk
+    0x6000: "file",  # block device
     0x8000: "file",
     SOCKET + 1: "local",
     SOCKET + 2: "network",
@@ -68,18 +68,18 @@ quotactl_fd landlock_create_ruleset landlock_add_rule landlock_restrict_self mem
 futex_waitv set_mempolicy_home_node cachestat fchmodat2 map_shadow_stack futex_wake futex_wait futex_requeue
 statmount listmount lsm_get_self_attr lsm_set_self_attr lsm_list_modules mseal
 """
-_RETURN = "rt_sigreturn"  # it returns to what a signal interrupted, and by then has no number
+_RETURN = "rt_sigreturn"  # at its exit the kernel has restored the interrupted registers, and reports -1 as its number
 NAMES = dict(enumerate(_OLD.split())) | dict(enumerate(_NEW.split(), _NEWER))
 NUMBERS = {name: number for number, name in NAMES.items()}
 
 
 def is_tick(line: str) -> bool:
-    """Return whether a line is that which the program prints at the begin of a slot."""
+    """Return whether the program printed this line at the begin of a slot."""
     return _parse_line(line) == {"type": "printf", "data": "tick\n"}
 
 
 def parse_maps(line: str) -> dict[str, Any]:
-    """Return the maps in a line of bpftrace's JSON, by name; none in any other line."""
+    """Return the maps in a line of bpftrace's JSON by name; empty for a line of another kind."""
     data = _parse_line(line).get("data")
     return {name: each for name, each in data.items() if name.startswith("@")} if isinstance(data, dict) else {}
 
@@ -93,9 +93,9 @@ def _parse_line(line: str) -> dict[str, Any]:
 
 
 def parse_trace_counts(text: str, seconds: float, source: str = "@faults @packets") -> TraceCounts:
-    """Read what bpftrace printed in JSON, of a program with this source, which ran for `seconds`.
+    """Parse the JSON output of a program that ran for `seconds`; `source` tells which figures it counted.
 
-    Raises TrialFailed where it did not end as it should.
+    Raises TrialFailed if the program ended without its counts.
     """
     maps = _parse_all_maps(text)
     if "@slots" not in maps:
@@ -107,7 +107,7 @@ def parse_trace_counts(text: str, seconds: float, source: str = "@faults @packet
 
 
 def parse_cost(text: str) -> float:
-    """Return the CPU seconds that counting took, from what bpftrace printed; 0 if unknown."""
+    """Return the CPU seconds that counting took, from the output of bpftrace; 0 if unknown."""
     maps = _parse_all_maps(text)
     with suppress(TypeError, ValueError):
         return int(maps.get("@counted", 0)) * CALL_SECONDS + int(maps.get("@total", 0)) * ATTACHED_SECONDS
@@ -123,13 +123,13 @@ def _parse_all_maps(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Sums:
-    """The sums of the program. Those of windows become those of all calls by their exact number."""
+    """Sums of the program: sums over windows are scaled to all calls, whose number is exact."""
 
     maps: Mapping[str, Any]
 
     @cached_property
     def scaling_factor(self) -> float:
-        """Return the number of all calls over that which the windows stand for."""
+        """The exact number of calls over the number estimated from windows; 1 without calls."""
         entered = int(self.maps.get("@entered", 0))
         return int(self.maps.get("@total", 0)) / entered if entered else 1.0
 
@@ -140,12 +140,12 @@ class _Sums:
         return round(self.scaling_factor * number)
 
     def started_count(self, key: str) -> int:
-        """Return how many processes (1) or threads (0) have started; all of them were counted."""
+        """Return the number of started processes (key "1") or threads (key "0"), which is exact."""
         return int(self.maps.get("@born", {}).get(key, 0))
 
 
 def _to_trace_counts(maps: Mapping[str, Any], seconds: float, source: str) -> TraceCounts:
-    if maps.get("@ended"):  # by itself: the kernel's clock has its beginning and its end
+    if maps.get("@ended"):  # the program ended itself: the kernel's clock is more precise than ours
         seconds = (maps["@ended"] - maps["@began"]) / 1e9
     sums = _Sums(maps)
     calls = sorted(_sum_calls(sums), key=lambda each: (-each.count, each.call, each.on, each.failed))
@@ -163,8 +163,8 @@ def _to_trace_counts(maps: Mapping[str, Any], seconds: float, source: str) -> Tr
 
 
 def _sum_calls(sums: _Sums) -> Iterator[CallCount]:
-    """Add up calls of one name and kind of file: the kernel has several kinds of disks' files and network sockets."""
-    found: dict[tuple[str, FileKind, bool], list[CallCount]] = {}
+    """Yield calls by name, kind of file and success, added up over file types that are one kind for tare."""
+    groups: dict[tuple[str, FileKind, bool], list[CallCount]] = {}
     for key in sums.maps.get("@calls", {}):
         number, kind, failed = key.split(",")
         name, on, size = name_of(int(number)), _file_kind(int(kind)), f"{number},{kind}"
@@ -174,8 +174,8 @@ def _sum_calls(sums: _Sums) -> Iterator[CallCount]:
             passed, pieces = None, passed
         seconds = sums.scaled_sum("@times", key) / 1e9
         call = CallCount(name, sums.scaled_sum("@calls", key), on, failed == "1", seconds, passed, pieces)
-        found.setdefault((name, on, call.failed), []).append(call)
-    for (name, on, failed_), calls in found.items():
+        groups.setdefault((name, on, call.failed), []).append(call)
+    for (name, on, failed_), calls in groups.items():
         yield CallCount(
             name,
             sum(each.count for each in calls),
@@ -188,7 +188,7 @@ def _sum_calls(sums: _Sums) -> Iterator[CallCount]:
 
 
 def _sum(amounts: Iterable[_Number | None]) -> _Number | None:
-    """Add up; None if any is unknown."""
+    """Return the sum; None if any amount is unknown."""
     known = list(amounts)
     return None if None in known else sum(amount for amount in known if amount is not None)
 
@@ -198,5 +198,5 @@ def _file_kind(kind: int) -> FileKind:
 
 
 def name_of(number: int) -> str:
-    """Return the name of a system call; for one that is not known, its number in words."""
+    """Return the name of a system call; `call-NUMBER` for an unknown number, `rt_sigreturn` for a negative one."""
     return NAMES.get(number, f"call-{number}" if number >= 0 else _RETURN)

@@ -1,4 +1,4 @@
-"""`tare profile`: what an application uses, for `tare advise`."""
+"""Command `tare profile`: record the resource usage of an application for `tare advise`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tare.model.operations import OPERATION_KINDS
 from tare.model.units import format_duration, format_quantity, parse_duration, parse_rate
 
 _PER_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_NICE_LEVEL = 5  # what it watches goes first; with 19, tare took a minute in place of 8 s where all CPUs were busy
+_NICE_LEVEL = 5  # the application has priority; at 19, tare took a minute instead of 8 s while all CPUs were busy
 _EXAMPLE = "for example: tare profile --pid 1234, or tare profile -- gzip -k data"
 
 
@@ -64,22 +64,23 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     if os.geteuid():
         raise UsageError("only root can count system calls", "sudo tare profile …")
     host = LocalHost()
-    taking = ProfileRecorder(host, duration, partial(print_status, style="dim"))
+    recorder = ProfileRecorder(host, duration, partial(print_status, style="dim"))
     with interruptible():
         isolate_mounts(share_namespaces=False)
         show_tracepoints(host)
         if command:
-            found = _record_command(taking, command)
+            app_profile = _record_command(recorder, command)
         else:
             os.nice(_NICE_LEVEL)
-            found = record_running(taking, _find_target(host, pid, cgroup, container), per_second)
-    if found.cpu_seconds <= 0:
-        # Version 1 of control groups counts it in steps of 10 ms.
-        what = f"{found.name}: used no CPU time, or less than can be seen, in {format_duration(found.seconds)}"
-        raise TareError(what, "profile it under its usual load, or for longer with --seconds")
-    found = with_possible_rate(found)
-    _write(out, dump_profile(found))
-    print_status(*summary_lines(found))
+            app_profile = record_running(recorder, _find_target(host, pid, cgroup, container), per_second)
+    if app_profile.cpu_seconds <= 0:
+        # Version 1 of control groups counts CPU time in steps of 10 ms.
+        usage = f"used no CPU time, or less than can be seen, in {format_duration(app_profile.seconds)}"
+        hint = "profile it under its usual load, or for longer with --seconds"
+        raise TareError(f"{app_profile.name}: {usage}", hint)
+    app_profile = with_possible_rate(app_profile)
+    _write(out, dump_profile(app_profile))
+    print_status(*summary_lines(app_profile))  # to standard error: standard output is the profile
 
 
 def _record_command(recorder: ProfileRecorder, command: Sequence[str]) -> Profile:
@@ -125,7 +126,7 @@ def _write(path: Path | None, text: str) -> None:
 
 
 def summary_lines(app_profile: Profile) -> list[str]:
-    """Return what a profile says, in lines for people."""
+    """Return a summary of a profile as lines of text."""
     usage = app_profile.usage
     cpus = app_profile.cpu_seconds * app_profile.units / app_profile.seconds
     in_kernel = usage.system_seconds / app_profile.seconds

@@ -1,4 +1,4 @@
-"""A profile: what an application uses, as the file that `tare profile` writes, and the basket that it comes to."""
+"""Profile: resource usage of an application, the file of `tare profile`, and the resulting operation counts."""
 
 from __future__ import annotations
 
@@ -40,28 +40,26 @@ Amount = Annotated[float, Field(ge=0, le=1e18, allow_inf_nan=False)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e18, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=1 << 63)]
 
-# What a call's file is. `local` is a Unix socket, `other` an event, a directory, or a socket of another family. An
-# empty text is a call that has none, or whose file is unknown.
+# Kind of the open file that a call uses. `local` is a Unix socket, `other` an event, a directory, or a socket of
+# another family. "" stands for a call without a file, or whose file is unknown.
 FileKind = Literal["", "file", "pipe", "local", "network", "device", "other"]
 Unit = Literal["run", "request", "second"]
 
 RECEIVING = frozenset({"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg"})
 SENDING = frozenset({"write", "writev", "pwrite64", "pwritev", "pwritev2", "sendto", "sendmsg", "sendmmsg", "sendfile"})
-SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return how many messages they passed, not bytes
+SEVERAL = frozenset({"recvmmsg", "sendmmsg"})  # they return the number of messages, not of bytes
 STARTING = frozenset({"clone", "clone3", "fork", "vfork"})
 _ACCEPTING = frozenset({"accept", "accept4"})
-_MAX_CONNECTIONS_PER_REQUEST, _MIN_CONNECTIONS = (
-    1.1,
-    20,
-)  # accepted for a request, and in all: from here on, the stated rate must be wrong
+# With more accepted connections per request, and at least 20 in all, the stated rate must be wrong.
+_MAX_CONNECTIONS_PER_REQUEST, _MIN_CONNECTIONS = 1.1, 20
 
 
 @dataclass(frozen=True)
 class CallCount:
-    """How often a system call was made, and succeeded or `failed`, on one kind of file.
+    """Number of system calls of a name on a kind of file, which all succeeded or all `failed`.
 
-    `seconds` are those in the kernel, waits included. `bytes` were read or written. `pieces` are the parts of at most
-    4 KiB that they make, call by call; of calls that pass several messages, these. None is unknown.
+    `seconds` is time in the kernel, waits included. `bytes` were read or written. `pieces` is the number of parts of at
+    most 4 KiB (pages) that the calls passed, or of messages if a call passes several. None stands for unknown.
     """
 
     call: str
@@ -75,11 +73,11 @@ class CallCount:
 
 @dataclass(frozen=True)
 class TraceCounts:
-    """What was counted in `seconds`.
+    """Operations of an application in `seconds`; None if this machine cannot count a figure.
 
-    `waits` are context switches in which a thread waited, `preemptions` those in which it was ready to go on. `packets`
-    are those that its threads sent, or the kernel while it ran on one of their CPUs in their time: also the answers to
-    what they sent over the machine's own network. None is what this machine cannot count.
+    `waits` are context switches of a thread that waited, `preemptions` those of a thread that could have continued.
+    `packets` were sent while a thread of the application ran. They include packets that an interrupt sent in its time,
+    such as replies over the loopback.
     """
 
     seconds: Positive
@@ -100,19 +98,19 @@ class TraceCounts:
 
 @dataclass(frozen=True)
 class Counts(TraceCounts):
-    """What was counted while the application did so many `units` of its own work."""
+    """Operations while the application did `units` of its work."""
 
     units: Positive
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What the kernel's own figures say of the application while it was watched.
+    """Resource usage of an application by the kernel's accounting; None stands for unknown.
 
-    `resident_bytes` are the most that were seen, `proportional_bytes` those at the end: a page that n processes share
-    counts one nth for each. Traffic is that of its network namespace, if it has one of its own. `pressure` has the
-    share of the time in which its threads waited for a resource: `cpu`, `memory`, `io`. `busiest_thread_seconds` is the
-    CPU time of the thread that used the most. None is unknown.
+    `resident_bytes` is the maximum, `proportional_bytes` the value at the end, where a page that n processes share
+    counts one nth for each. Traffic is that of the application's network namespace, None if it shares that of tare.
+    `pressure` has the share of time in which threads waited for `cpu`, `memory` or `io`. `busiest_thread_seconds` is
+    the CPU time of the thread that used the most.
     """
 
     user_seconds: Amount
@@ -133,13 +131,13 @@ class Usage:
 
 @dataclass(frozen=True)
 class Profile:
-    """What an application uses.
+    """Profile of an application that did `units` of work in `seconds`.
 
-    It was watched for `seconds`, in which it did so many `units` of its own work: runs of the command, requests, or
-    seconds where nobody knows. `command` is empty for one that tare did not start. `counts` is None where system calls
-    could not be counted. `cost` is the share of a CPU that counting took over all of the time, `start_seconds` the CPU
-    time that it took to begin; None for a command, whose `usage` is that of other runs than its `counts`. `missing`
-    says what is not known, and `cautions` what makes it doubtful, a sentence each.
+    A `unit` is a run of the command, a request, or a second if the work is unknown. `command` is empty if tare did not
+    start the application. `counts` is None if system calls could not be counted. `cost` is the share of a CPU that
+    counting took over the whole time, and `start_seconds` the CPU time of its start. Both are None for a command, as
+    its `usage` is measured in other runs than its `counts`. `missing` and `cautions` are sentences about unknown and
+    doubtful figures.
     """
 
     format: int
@@ -160,21 +158,21 @@ class Profile:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of a unit of its work, in user code and in the kernel."""
+        """CPU seconds of a unit of work, in user code and in the kernel."""
         return (self.usage.user_seconds + self.usage.system_seconds) / self.units
 
     @property
     def elapsed_seconds(self) -> float:
-        """Time from one unit of its work to the next."""
+        """Seconds from one unit of work to the next."""
         return self.seconds / self.units
 
 
 def with_possible_rate(profile: Profile) -> Profile:
-    """Return a profile whose stated rate of requests agrees with its counts, with a caution where it did not.
+    """Return the profile with a possible rate of requests, and a caution if the stated rate contradicts its counts.
 
-    A connection that the server accepts has at least one request. Where it accepts more connections than requests, the
-    rate of connections takes the place of the stated one. A request has at least one byte; where the server receives
-    less, the true rate is unknown.
+    A connection that the server accepts has at least one request. If more connections were accepted than requests
+    stated, the rate of connections replaces the stated one. A request has at least one byte. If fewer bytes were
+    received, the stated rate stays, as the true one is unknown.
     """
     counts = profile.counts
     if profile.unit != "request" or counts is None:
@@ -203,7 +201,10 @@ def _accepted_connections(calls: Iterable[CallCount]) -> int:
 
 
 def _received_bytes(calls: Iterable[CallCount]) -> int | None:
-    """Return at least the bytes that came from other processes; None where they cannot be known."""
+    """Return the bytes received from other processes, or messages if their bytes are unknown.
+
+    None if some calls hide them (io_uring, splice, or files of unknown kind).
+    """
     total = 0
     for call in calls:
         if call.call.startswith(("io_uring_", "splice")) or (call.call in RECEIVING and not call.on):
@@ -214,47 +215,46 @@ def _received_bytes(calls: Iterable[CallCount]) -> int | None:
 
 
 def count_operations(profile: Profile) -> Mapping[str, float]:
-    """Return how many of each kind of work (model/operations.py) a unit of the application's own work takes.
+    """Return the number of operations of each kind (model/operations.py) per unit of the application's work.
 
-    A kind that could not be counted is missing. A message is a receive and a send, and each of them counts half; or a
-    packet, where these are more. Calls on files of an unknown kind, and calls that failed, count as `call`.
-
-    An interrupt sends others' packets in the time of whoever runs: those of an application without a network are not
-    its own.
+    A kind that could not be counted is missing. A message is a receive and a send, and each call counts as half; the
+    number of packets is used if it is larger. Calls on files of unknown kind and failed calls count as `call`.
     """
-    found = {USER.name: profile.usage.user_seconds / profile.units}
+    user_seconds = {USER.name: profile.usage.user_seconds / profile.units}
     if profile.counts is None:
-        return found
+        return user_seconds
     counts = profile.counts
     totals = {work.name: 0.0 for work in OPERATION_KINDS if work is not USER}
     for call in counts.calls:
         for work, number in _operations_of_call(call):
             totals[work.name] += number
-    for undoing in {work.undo_call for work in OPERATION_KINDS if work.undo_call}:
-        done = sum(totals[work.name] for work in OPERATION_KINDS if work.undo_call == undoing)
-        undone = sum(call.count for call in counts.calls if call.call == undoing and not call.failed)
+    # The price of an operation includes the call that undoes it (of `open`, the `close`): do not count it twice.
+    for undo_call in {work.undo_call for work in OPERATION_KINDS if work.undo_call}:
+        done = sum(totals[work.name] for work in OPERATION_KINDS if work.undo_call == undo_call)
+        undone = sum(call.count for call in counts.calls if call.call == undo_call and not call.failed)
         totals[CALL.name] -= min(done, undone)
+    # An interrupt sends packets of others in the time of whoever runs: an application without a network has none.
     if any(call.on == "network" or call.call.startswith("io_uring_") for call in counts.calls):
         totals[MESSAGE.name] = max(totals[MESSAGE.name], counts.packets or 0)
     totals[SWITCH.name] = counts.waits + counts.preemptions
-    # Most processes that start become another program; one that does not, and a program in an old process, count too.
+    # Most new processes execute a program. A process without a program, and a program in an old process, count too.
     totals[PROCESS.name] = max(counts.programs, counts.processes)
     totals[THREAD.name] = counts.threads
     if counts.faults is None:
         del totals[FAULT.name]
     else:
         totals[FAULT.name] = counts.faults
-    return found | {name: number / counts.units for name, number in totals.items()}
+    return user_seconds | {name: number / counts.units for name, number in totals.items()}
 
 
 def _operations_of_call(call: CallCount) -> Iterator[tuple[OperationKind, float]]:
-    """Yield the kinds of work of a system call, with how many of each."""
+    """Yield the operation kinds of a system call, each with the number of operations."""
     name = call.call
     passes = name in RECEIVING or name in SENDING
-    if call.failed and name != "connect":  # which does not wait for its answer
+    if call.failed and name != "connect":  # a non-blocking connect "fails" with EINPROGRESS, and connects
         yield CALL, call.count
     elif name in STARTING or KIND_BY_CALL.get(name) is PROCESS:
-        return  # they were counted where they took effect
+        return  # counted as new processes and programs by their tracepoints
     elif name in _ACCEPTING or name == "connect":
         yield (CONNECTION if call.on in ("network", "") else CALL), call.count
     elif passes and call.on == "network":
@@ -264,7 +264,7 @@ def _operations_of_call(call: CallCount) -> Iterator[tuple[OperationKind, float]
     elif passes and call.on == "file":
         pieces = call.count if call.pieces is None else call.pieces
         yield (FILE_READ if name in RECEIVING else FILE_WRITE), pieces
-        yield CALL, max(0, call.count - pieces)  # the ends of files
+        yield CALL, max(0, call.count - pieces)  # reads that return 0 at the end of a file
     else:
         yield CALL if call.on else KIND_BY_CALL.get(name, CALL), call.count
 
@@ -279,12 +279,12 @@ _PROFILE = TypeAdapter(Profile)
 
 
 def dump_profile(profile: Profile) -> str:
-    """Return the profile as the text of its file."""
+    """Return the content of a profile's file: JSON with a final newline."""
     return json.dumps(asdict(profile), indent=1, allow_nan=False) + "\n"
 
 
 def read_profile(path: Path) -> Profile:
-    """Read a profile's file; raises UsageError."""
+    """Read the file of a profile; raises UsageError if it is unreadable or not a profile."""
     try:
         content = read_bounded(path, _MAX_BYTES)
     except FileTooLarge:
@@ -296,7 +296,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def parse_profile(content: bytes, source: str) -> Profile:
-    """Read the content of a profile's file, which may be untrusted; raises UsageError with `source` it is."""
+    """Parse the content of a profile's file, which may be untrusted; raises UsageError, which names `source`."""
     try:
         fields: dict[str, Any] = json.loads(content.decode())
         version = fields["format"]

@@ -1,8 +1,7 @@
-"""Record a profile: trace briefly, and watch resource usage throughout, by figures of the kernel that need no tracing.
+"""Recording of a profile: brief tracing, and resource usage throughout from kernel figures that need no tracing.
 
-bpftrace counts in short windows that are spread over the time (bpftrace.py). Where counting ends before the
-watch, the counts stand for a part of the work: the share of all reads and writes, or else of all packets, that fell
-into this part.
+bpftrace counts in short windows that are spread over the time (bpftrace.py). If counting ends before the watch, the
+counts stand for a part of the work: the share of all reads and writes, or else of all packets, until then.
 """
 
 from __future__ import annotations
@@ -42,13 +41,12 @@ from tare.telemetry.procfs import parse_interfaces, parse_process_times, read_or
 
 _READING_INTERVAL_SECONDS = 1.0
 _GRACE_SECONDS = 1.0  # bpftrace ends itself, and may be late
-_MIN_ACTIVITY_COUNT = (
-    1000  # reads and writes, or packets: from here on, their share says how much of the work was counted
-)
-_WHOLE_TIME_SHARE = 0.9  # of the time: from here on, the clock says it
-_SLOW_START_SECONDS = 3.0  # a start that took longer is told
+# Reads and writes, or packets: with fewer, their share is too noisy to tell how much of the work was counted.
+_MIN_ACTIVITY_COUNT = 1000
+_WHOLE_TIME_SHARE = 0.9  # of the time: counts of a longer part are scaled by the clock
+_SLOW_START_SECONDS = 3.0  # a slower start is reported: users wonder about the delay
 _NOTICE_SECONDS, _RUN_TIMEOUT_SECONDS = 60.0, 3600.0
-# Runs a command for each line that it reads, and prints its exit code.
+# Runs the command for each line read, and prints its exit code: one shell for all runs, so that their cgroup is known.
 _RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; done'
 _UNCOUNTED_PREFIX = "system calls, page faults and context switches: "
 _IO_URING_UNCOUNTED = "what it reads and writes by io_uring: it needs no system call"
@@ -56,7 +54,7 @@ _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- C
 _RESOURCES = ("cpu", "memory", "io")
 _PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
 _THREADS = re.compile(r"^Threads:\s+(\d+)$", re.MULTILINE)
-# Calls that read or write by other means than a socket's own: the kernel counts them for each process.
+# In /proc/PID/io: the kernel counts calls of read and write, but not recv and send on sockets.
 _READS_AND_WRITES = re.compile(r"^sysc[rw]: (\d+)$", re.MULTILINE)
 
 Say = Callable[[str], None]
@@ -64,9 +62,9 @@ Say = Callable[[str], None]
 
 @dataclass
 class CountingSession:
-    """Counting session that has begun; `counter` is None where system calls cannot be counted.
+    """Running counting session; `counter` is None if system calls cannot be counted, and `missing` says why.
 
-    What was `traced` is known after `stop`.
+    `traced` has the counts after `stop`.
     """
 
     counter: BpftraceCounter | None = None
@@ -74,11 +72,11 @@ class CountingSession:
     traced: TraceCounts | None = None
 
     def has_enough(self) -> bool:
-        """Wait for a moment; return whether there is nothing more to count."""
+        """Wait for the next slot; return whether there is nothing more to count."""
         return self.counter is None or self.counter.has_enough()
 
     def stop(self) -> None:
-        """Stop; raises TrialFailed."""
+        """Stop counting and set `traced`; raises TrialFailed."""
         if self.counter is not None:
             self.traced = self.counter.stop()
             if any(call.call.startswith("io_uring_") for call in self.traced.calls):
@@ -87,7 +85,7 @@ class CountingSession:
 
 @dataclass(frozen=True)
 class ProfileRecorder:
-    """How a profile is taken: for so many seconds; `say` prints how far it is."""
+    """Recorder of a profile over `seconds`; `say` prints its progress."""
 
     host: Host
     seconds: float
@@ -95,7 +93,7 @@ class ProfileRecorder:
 
     @contextmanager
     def count_calls(self, pids: Sequence[int], schedule: CountingSchedule) -> Iterator[CountingSession]:
-        """Context manager: count the system calls of these processes."""
+        """Context manager: count the system calls of these processes; without bpftrace, the session has no counter."""
         known, typed, began = find_tracepoints(), BTF_FILE.is_file(), time.monotonic()
         with ExitStack() as stack:
             if problem := counting_problem(known, str(Path("/proc/self/ns/pid").readlink())):
@@ -113,7 +111,10 @@ class ProfileRecorder:
 
 
 def record_running(recorder: ProfileRecorder, target: Target, requests_per_second: float | None) -> Profile:
-    """Watch a running application, which does so many requests a second; None is unknown. Raises TareError."""
+    """Watch a running application and return its profile; raises TareError.
+
+    `requests_per_second` is None if its load is unknown.
+    """
     started, per_second = current_time(), 1.0 if requests_per_second is None else requests_per_second
     schedule = schedule_for(recorder.seconds)
     with (
@@ -141,9 +142,9 @@ def record_running(recorder: ProfileRecorder, target: Target, requests_per_secon
 
 
 def _watch(watch_seconds: float, session: CountingSession, watch: UsageWatch) -> tuple[Usage, float, float]:
-    """Watch for all of the time, and count for as much of it as may be counted.
+    """Watch for the whole time, and count until the session has enough.
 
-    Return what was used, in how many seconds, and how many usual seconds' work was counted.
+    Return the usage, the seconds that it took, and the seconds of average work that the counts stand for.
     """
     began, first, looks = time.monotonic(), watch.take_snapshot(), 1
     while not session.has_enough() and (since := time.monotonic() - began) < watch_seconds + _GRACE_SECONDS:
@@ -151,7 +152,7 @@ def _watch(watch_seconds: float, session: CountingSession, watch: UsageWatch) ->
             watch.take_reading()
             looks += 1
     part, deadline = watch.take_snapshot().since(first), began + watch_seconds
-    # To end takes bpftrace a second: not in the time of a watch that is over.
+    # bpftrace takes a second to end: if the watch is nearly over, its usage is read first.
     if deadline - time.monotonic() > _READING_INTERVAL_SECONDS:
         session.stop()
     while (left := deadline - time.monotonic()) > 0:
@@ -165,22 +166,25 @@ def _watch(watch_seconds: float, session: CountingSession, watch: UsageWatch) ->
 
 
 def counted_seconds(traced: TraceCounts, seconds: float, part: UsageSnapshot, whole: UsageSnapshot) -> float:
-    """Return how many usual seconds' work the counts stand for, if a part of the pulse fell into their time."""
+    """Return the seconds of average work that counts stand for, by the activity in their time (`part`) and in all."""
     if traced.seconds >= _WHOLE_TIME_SHARE * seconds:
         return traced.seconds
     shares = ((part.reads_and_writes, whole.reads_and_writes), (part.packets, whole.packets))
-    share = next((own / of for own, of in shares if _MIN_ACTIVITY_COUNT <= own <= of), None)
+    share = next((counted / total for counted, total in shares if _MIN_ACTIVITY_COUNT <= counted <= total), None)
     return traced.seconds if share is None else share * seconds
 
 
 def record_command(recorder: ProfileRecorder, command: Sequence[str], group: CountingGroup) -> Profile:
-    """Run a command in a control group of its own, at least once counted and once only watched. Raises TareError."""
+    """Run a command in a private control group, at least once counted and once only watched; raises TareError.
+
+    Usage is from runs that are not counted, as counting would add to it.
+    """
     started, half = current_time(), recorder.seconds / 2
     with group.host.spawn(*group.join, "sh", "-c", _RUNNER, "sh", *command) as process:
         with recorder.count_calls((process.pid,), CountingSchedule()) as begun:
             if begun.counter is not None:
                 recorder.say(f"running {command[0]} for {format_duration(half)}, counted")
-            # Where nothing is counted, one run: after it, the process is surely in its control group.
+            # Without a counter, one run is enough: after it, the process is surely in its control group.
             counted, _ = _run_repeatedly(0.0 if begun.counter is None else half, process, command[0], recorder.say)
             begun.stop()
         recorder.say(f"running {command[0]} for {format_duration(half)}, watched")
@@ -204,9 +208,9 @@ def record_command(recorder: ProfileRecorder, command: Sequence[str], group: Cou
 
 
 def _run_repeatedly(min_seconds: float, process: Process, name: str, say: Say) -> tuple[int, float]:
-    """Run the command once, and again until so many seconds are over; return how often, and how long all runs took.
+    """Run the command once, then repeat it until `min_seconds` are over; return the number of runs and their seconds.
 
-    Raises TrialFailed where it fails.
+    Raises TrialFailed if a run fails.
     """
     count, began = 0, time.monotonic()
     while not count or time.monotonic() - began < min_seconds:
@@ -214,7 +218,7 @@ def _run_repeatedly(min_seconds: float, process: Process, name: str, say: Say) -
         try:
             code = process.read_line(_NOTICE_SECONDS).text
         except TimedOut:
-            say(f"{name} goes on; a server does not end: start it, and profile it with --pid")
+            say(f"{name} is still running; a server does not end: start it, and profile it with --pid")
             code = process.read_line(_RUN_TIMEOUT_SECONDS).text
         if code != "0":
             raise TrialFailed(f"{name}: exit code {code}", "run it by hand: it has to succeed")
@@ -223,28 +227,28 @@ def _run_repeatedly(min_seconds: float, process: Process, name: str, say: Say) -
 
 
 def counts_of(traced: TraceCounts | None, units: float) -> Counts | None:
-    """Return what was counted, while the application did so many units of its work; None where nothing was."""
+    """Return the counts with the units of work that they stand for; None without counts."""
     return None if traced is None else Counts(**vars(traced), units=units)
 
 
 def current_time() -> str:
-    """Return the time, to the second."""
+    """Return the current UTC time to the second, as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class UsageSnapshot(NamedTuple):
-    """How much an application has done so far: packets in its network namespace, and reads and writes."""
+    """Activity of an application so far: packets in its network namespace, and calls of read and write."""
 
     packets: int
     reads_and_writes: int
 
     def since(self, earlier: UsageSnapshot) -> UsageSnapshot:
-        """Return the difference from an earlier pulse."""
+        """Return the difference to an earlier snapshot."""
         return UsageSnapshot(*map(sub, self, earlier))
 
 
 class UsageWatch:
-    """Watches an application from its making on. It is to be looked at about once a second, and closed."""
+    """Watch of an application's usage since creation. Take a reading about once a second, and close it."""
 
     def __init__(self, host: Host, target: Target) -> None:
         self._host = host
@@ -256,21 +260,21 @@ class UsageWatch:
         self._first_threads = _thread_seconds(host, target.processes())
 
     def close(self) -> None:
-        """Let go the files."""
+        """Close the kernel's files."""
         self._files.close()
 
     def take_reading(self) -> None:
-        """Take a reading; raises TareError where no process is left."""
+        """Take a reading; raises TareError if no process is left."""
         pids = self._target.processes()
         reading = self._reader.read(pids, whole=True)
-        # What has ended, and was not waited for, has no command line.
+        # A zombie is still in the list of processes, but has no command line.
         if reading.cpu_user is None or not any(map(self._command_line, pids)):
             raise TareError(f"{self._target.name}: ended while it was watched", _HINT)
         self._last = reading
         self._largest_bytes = max(self._largest_bytes or 0, reading.memory_bytes or 0)
 
     def read_total_usage(self, seconds: float) -> Usage:
-        """Take a last look, and return what was used in so many seconds; raises TareError where no process is left."""
+        """Take the last reading and return the usage over `seconds`; raises TareError if no process is left."""
         self.take_reading()
         pids = self._target.processes()
         return Usage(
@@ -301,7 +305,7 @@ class UsageWatch:
         )
 
     def take_snapshot(self) -> UsageSnapshot:
-        """Return how much the application has done so far."""
+        """Return the activity of the application so far."""
         pids = self._target.processes()
         texts = [self._host.read(f"/proc/{pid}/io") for pid in pids]
         return UsageSnapshot(
@@ -313,7 +317,7 @@ class UsageWatch:
         return self._host.read(f"/proc/{pid}/cmdline")
 
     def _counter_increase(self, name: str) -> float | None:
-        """Return by how much a counter grew; None where it was not read."""
+        """Return the increase of a counter since creation; None if the counter is unreadable."""
         before, after = getattr(self._first, name), getattr(self._last, name)
         return None if before is None or after is None else max(0.0, after - before)
 
@@ -323,17 +327,17 @@ class UsageWatch:
 
 
 def _thread_seconds(host: Host, pids: Sequence[int]) -> dict[str, float]:
-    """Return the CPU seconds of each thread so far, by its folder in /proc."""
-    found = {}
+    """Return the CPU seconds of each thread so far, by the thread's folder in /proc."""
+    seconds = {}
     for pid in pids:
         for folder in Path(f"/proc/{pid}/task").glob("*"):
             if times := read_or_none(parse_process_times, host.read, f"{folder}/stat"):
-                found[str(folder)] = times.user_seconds + times.system_seconds
-    return found
+                seconds[str(folder)] = times.user_seconds + times.system_seconds
+    return seconds
 
 
 def _packet_count(host: Host, pids: Sequence[int]) -> int:
-    """Return the packets in the network namespace of the first process, those over its loopback included."""
+    """Return the packets in the network namespace of the first process, loopback included; 0 if unreadable."""
     for pid in pids:
         if interfaces := read_or_none(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
             return round(sum(each.in_count + each.out_count for each in interfaces))
@@ -345,6 +349,7 @@ def _thread_count(host: Host, pids: Sequence[int]) -> int:
 
 
 def _proportional_bytes(host: Host, pids: Sequence[int]) -> int | None:
-    """Add up the proportional set sizes, which stops a large process for a moment; None where one cannot be read."""
+    """Return the sum of the proportional set sizes; None if any is unreadable."""
+    # Read only once, at the end: the kernel stops a large process for a moment to walk its page tables.
     sizes = [_PROPORTIONAL.search(host.read(f"/proc/{pid}/smaps_rollup")) for pid in pids]
     return 1024 * sum(int(size[1]) for size in sizes if size) if all(sizes) else None

@@ -1,4 +1,4 @@
-"""Which processes an application is: those of a command, a process and its children, a control group, a container."""
+"""Targets of a profile: the processes of a command, of a process tree, of a control group, or of a container."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _LIST_HINT = "list what runs here: docker ps, podman ps, ctr tasks list, systemc
 
 @dataclass(frozen=True)
 class Target:
-    """A running application: its name, and a function that lists its processes now."""
+    """Running application: its name, and a function that returns its current processes."""
 
     name: str
     processes: Callable[[], Sequence[int]]
 
 
 def find_process(host: Host, pid: int) -> Target:
-    """Return a process with all that it has started, and will; raises UsageError where there is none."""
+    """Return a process with its descendants, present and future; raises UsageError if there is no such process."""
     name = host.read(f"/proc/{pid}/comm").strip()
     if pid < 1 or not name:
         raise UsageError(f"--pid {pid}: no such process", "pgrep NAME prints the numbers of processes")
-    if not host.read(f"/proc/{pid}/cmdline"):
+    if not host.read(f"/proc/{pid}/cmdline"):  # empty for kernel threads and zombies
         raise UsageError(f"--pid {pid}: {name} is a thread of the kernel, or has ended", "give a running program")
     return _require_without_tare(Target(f"{name} (process {pid})", partial(descendants, host, pid)))
 
 
 def _require_without_tare(target: Target) -> Target:
-    """Return the application; raises UsageError where this process is a part of it."""
+    """Return the target; raises UsageError if it contains this process, whose work would count as the application's."""
     if os.getpid() in target.processes():
         raise UsageError(
             f"{target.name}: tare itself is in it", "name the application alone, or call tare from outside"
@@ -47,12 +47,12 @@ def _require_without_tare(target: Target) -> Target:
 
 
 def descendants(host: Host, pid: int) -> tuple[int, ...]:
-    """Return a process, and those that descend from it; empty where it has ended."""
+    """Return the PIDs of a process and its descendants; empty if the process has ended."""
     parents = dict(_parents(host))
-    found = {pid} & parents.keys()
-    while more := {child for child, parent in parents.items() if parent in found} - found:
-        found |= more
-    return tuple(sorted(found))
+    tree = {pid} & parents.keys()
+    while more := {child for child, parent in parents.items() if parent in tree} - tree:
+        tree |= more
+    return tuple(sorted(tree))
 
 
 def _parents(host: Host) -> Iterator[tuple[int, int]]:
@@ -62,10 +62,13 @@ def _parents(host: Host) -> Iterator[tuple[int, int]]:
 
 
 def find_cgroup(host: Host, path: str) -> Target:
-    """Return the processes of a control group and the groups below it; raises UsageError."""
+    """Return the processes of a control group and of the groups below it; raises UsageError or TareError.
+
+    `path` is a folder of the mounted hierarchy, or a path within the hierarchy as in /proc/PID/cgroup.
+    """
     layout = parse_layout(host.read("/proc/self/mounts"))
     pure = PurePosixPath("/", path)
-    if ".." in pure.parts or not pure.name:
+    if ".." in pure.parts or not pure.name:  # ".." would leave the hierarchy, and the root holds all processes
         raise UsageError(f"--cgroup {path}: not a control group", _cgroup_hint(layout.roots[0]))
     inside = any(pure.is_relative_to(root) for root in layout.roots)
     folder = str(pure) if inside else f"{layout.mounts['cpuacct']}{pure}"
@@ -93,7 +96,7 @@ def find_container(host: Host, name: str) -> Target:
 
 
 def _first_processes(host: Host, name: str) -> Iterator[tuple[str, int]]:
-    """Yield what may run under this name, each with its first process; 0 for what does not."""
+    """Yield each engine, and systemd, with the PID of the first process under this name; 0 if there is none."""
     yield "Docker", _first_process(host, "docker", name)
     yield "Podman", _first_process(host, "podman", name)
     yield "containerd", _containerd_process(host, name)
@@ -101,12 +104,13 @@ def _first_processes(host: Host, name: str) -> Iterator[tuple[str, int]]:
 
 
 def _first_process(host: Host, program: str, name: str) -> int:
-    """Return the first process of a container, 0 without one; raises UsageError where the engine is elsewhere."""
+    """Return the PID of a container's first process, 0 without one; raises UsageError for a remote engine."""
     inspect = (program, "container", "inspect", "--format")
     pid = _run_for_number(host, *inspect, "{{.State.Pid}}", name)
+    # DOCKER_HOST may name another machine, on which the PID is another process than here.
     if pid and "".join(_run_for_words(host, *inspect, "{{.Id}}", name)) not in host.read(f"/proc/{pid}/cgroup"):
-        what = f"--container {name}: {program} reports process {pid}, which is not the container's on this machine"
-        raise UsageError(what, "call tare on the machine that the engine runs on")
+        message = f"--container {name}: {program} reports process {pid}, which is not the container's on this machine"
+        raise UsageError(message, "call tare on the machine that the engine runs on")
     return pid
 
 
@@ -125,7 +129,7 @@ def _run_for_number(host: Host, *argv: str) -> int:
 
 
 def _run_for_words(host: Host, *argv: str) -> list[str]:
-    """Return the words that an engine's client prints; none where it fails, or is not there."""
+    """Return the words that an engine's client prints; empty if the client fails, or is not installed."""
     try:
         return host.run(*argv, timeout=_TIMEOUT_SECONDS).text.split()
     except TrialFailed:
