@@ -66,7 +66,9 @@ def run_in(ground: Ground, *argv: str, limit_bytes: int) -> None:
 
 def test_an_out_of_memory_kill_is_distinguished_from_a_failure(ground: Ground) -> None:
     run_in(ground, *HOG, limit_bytes=128 * MIB)
-    with pytest.raises(OutOfMemory, match=r"^the machine's kernel ended a process of it for lack of memory; dd: "):
+    with pytest.raises(
+        OutOfMemory, match=r"^the machine's kernel killed a process of the instance for lack of memory; dd: "
+    ):
         run_in(ground, *HOG, limit_bytes=32 * MIB)
     with pytest.raises(TrialFailed, match=r"^false: exit code 1") as failure:
         run_in(ground, "false", limit_bytes=32 * MIB)
@@ -84,7 +86,7 @@ class Ending(Startup):
 
 
 def test_a_server_that_ends_is_not_waited_for(ground: Ground) -> None:
-    what = "^sh ended in the instance: it said 'no room'; sh does not answer$"  # and not: within 30 s
+    what = "^sh ended in the instance: it printed 'no room'; sh does not answer$"  # and not: within 30 s
     with pytest.raises(TrialFailed, match=what) as failure, ground.further.start_instance(Ending()):
         pass
     assert not isinstance(failure.value, TimedOut)

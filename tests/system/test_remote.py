@@ -168,7 +168,7 @@ def test_a_machine_that_reboots_costs_a_block_and_not_the_run(begin: Begin, tmp_
     assert [trial.status for trial in trials] == [*["ok"] * 3, *["failed"] * 3, *["ok"] * 3]
     reasons = [trial.reason for trial in trials[3:6]]
     assert [reason for reason in reasons if not reason.startswith("SSH to tare-test-server: ")] == []
-    assert "tare-test-server was rebooted: what was made there is made again" in read_text(str(tmp_path / "said"))
+    assert "tare-test-server was rebooted: preparing it again" in read_text(str(tmp_path / "said"))
     assert there.left() == ""
 
 

@@ -169,7 +169,7 @@ def test_a_run_folder_that_cannot_be_made_is_reported(tare: Call, suite: Path) -
     output = tare("run", suite, "--out", "/proc/nowhere/run")
     assert (output.returncode, output.stdout) == (2, "")
     assert output.stderr.splitlines()[-2:] == [
-        "error: /proc/nowhere/run: cannot be made: no such file or directory",
+        "error: /proc/nowhere/run: cannot create the folder: no such file or directory",
         "hint: choose another folder with --out",
     ]
 
@@ -190,7 +190,7 @@ def test_a_secret_is_in_no_file_of_a_run_but_in_the_suite_which_is_said(tare: Ca
     suite.write_text(f'{text}command = "{command}"\n')
     done = tare("run", str(suite), "--out", str(run))
     assert done.returncode == 0, done.stderr
-    assert "the run folder keeps the suite as it is written, with API_TOKEN: show it to nobody" in done.stderr
+    assert "the run folder contains the suite as it is written, with API_TOKEN: do not share it" in done.stderr
     files = [path for path in run.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} >= {".json", ".jsonl", ".html", ".parquet"}
     assert [path.name for path in files if secret.encode() in path.read_bytes()] == ["suite.toml"]

@@ -109,6 +109,6 @@ def test_another_user_who_resumes_a_run_gets_two_lines_and_changes_nothing(tare:
     )
     assert done.returncode == 2, done.stderr
     error, hint = done.stderr.splitlines()
-    assert error == f"error: {run}: the run cannot go on, as nothing can be written there"
-    assert hint.startswith("hint: it belongs to user 0, who may go on")
+    assert error == f"error: {run}: the run cannot continue: the folder is not writable"
+    assert hint.startswith("hint: continue as user 0, its owner")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

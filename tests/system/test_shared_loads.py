@@ -207,7 +207,7 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     named = [replace(each, ssh_config=str(config)) for each in (second, replace(second, ssh="tare-test-another"))]
     loads = ensure_image(lambda _: None, client_recipe())
     with (
-        pytest.raises(TareError, match=r"^tare-test-another is a machine that \[hosts\] has under another name$"),
+        pytest.raises(TareError, match=r"^tare-test-another: \[hosts\] names this machine twice$"),
         connect_machines(Hosts(there.server, first, tuple(named)), loads, 1),
     ):
         pytest.fail("they are one machine")

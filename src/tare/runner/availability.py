@@ -1,4 +1,4 @@
-"""Which technologies can be used here, and what fixes the rest."""
+"""Availability of technologies on this machine, and how to fix the missing ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tare.plugins.technology import NEEDS_ROOT, Technology
 
 @dataclass(frozen=True)
 class TechnologyStatus:
-    """A technology here: usable if it has no problems. `advice` is optional; `also` are its other names here."""
+    """Status of a technology here: usable without problems. `advice` is optional to follow; `also` are other names."""
 
     name: str
     title: str
@@ -32,17 +32,17 @@ class TechnologyStatus:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it has no problems."""
+        """Whether the technology has no problems."""
         return not self.problems
 
 
 def list_usable(host: Host, *, quick_only: bool = False) -> tuple[str, ...]:
-    """Return the names of the technologies that can be used here and run commands: bare metal first.
+    """Return the names of the technologies that are usable here and can run commands, bare metal first.
 
-    `quick_only`: only those that start quickly.
+    With `quick_only`, only technologies that start quickly.
     """
-    found = [each for name in registry.names("technologies") if (each := _load_if_usable(name, host, quick_only))]
-    return tuple(each.name for each in sorted(found, key=lambda one: (one.family != "bare metal", one.name)))
+    usable = [each for name in registry.names("technologies") if (each := _load_if_usable(name, host, quick_only))]
+    return tuple(each.name for each in sorted(usable, key=lambda each: (each.family != "bare metal", each.name)))
 
 
 def _load_if_usable(name: str, host: Host, quick_only: bool) -> Technology | None:
@@ -56,9 +56,9 @@ def _load_if_usable(name: str, host: Host, quick_only: bool) -> Technology | Non
 
 
 def check_technologies(host: Host, names: Iterable[str] | None = None) -> Iterator[TechnologyStatus]:
-    """Check technologies with their default settings, one after the other: all, or those with these names.
+    """Yield the status of technologies with their default settings: of all, or of those in `names`.
 
-    It runs their programs, which takes seconds. A broken technology breaks only itself.
+    The checks run the technologies' programs, which takes seconds. A broken plug-in yields a status with its error.
     """
     there = distribution_of(host)
     for name in registry.names("technologies") if names is None else names:
@@ -86,21 +86,20 @@ def problems_except_root(technology: TechnologyStatus) -> tuple[Problem, ...]:
 def find_installable(
     technologies: Iterable[TechnologyStatus], tare_problems: Iterable[Problem] = ()
 ) -> tuple[list[TechnologyStatus], str]:
-    """Return the technologies that packages alone make usable, and the command that installs all of these.
+    """Return the technologies that only lack packages, and the command that installs these packages.
 
-    It also installs what `tare_problems`, of tare itself, can be fixed by.
+    The command also installs the packages that fix `tare_problems`, which are those of tare itself.
     """
-    found = [each for each in technologies if combined_fix(problems_except_root(each))]
+    installable = [each for each in technologies if combined_fix(problems_except_root(each))]
     fixed = [each for each in tare_problems if each.packages]
-    return found, combined_fix((*fixed, *(problem for each in found for problem in problems_except_root(each))))
+    problems = (problem for each in installable for problem in problems_except_root(each))
+    return installable, combined_fix((*fixed, *problems))
 
 
 def find_tare_problems() -> tuple[Problem, ...]:
-    """Find what tare itself lacks on this machine, whatever it measures: its tools, and a way to build images.
-
-    Whether there is a root to build them in is hidden from all but root.
-    """
+    """Return the problems of tare itself on this machine: missing tools, and no means to build images."""
     here = LocalHost()
+    # Only root may list the folder that has the root for builds: other users get no answer that may be wrong.
     hidden = state_folder().exists() and not os.access(state_folder(), os.R_OK)
     building = () if hidden else build_problems()
     problems = localize_problems(here, building)

@@ -1,8 +1,8 @@
-"""Block: an instance of every stack, whose measurements take turns.
+"""Block of a run: one instance of every stack, measured in turns.
 
-In each round every stack has a turn, in random order: what disturbs the machine for longer than a turn disturbs all of
-them. A workload of one round is measured one stack at a time. Where a block starts each stack several times, the median
-start counts, not one that a burst on the machine has hit.
+Every stack has one turn in each round, in random order: a disturbance that is longer than a turn then hits all stacks
+alike. A workload of one round is measured one stack at a time. Where a block starts each stack several times, the
+median start counts: a burst of other load on the machine hits only some of the starts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tare.suites.stack_overrides import StackOverride
 from tare.suites.suite import PlannedWorkload
 from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 
-_MAX_STARTS_SECONDS = 1.0  # of a block, for all starts of a stack; the first may take longer
+_MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: about nine of crun, two or three of Docker
 _ONCE: Mapping[str, int] = {}
-_MIN_ROUNDS = 3  # of a stack that is far slower than the others
-_MIN_STACKS = 3  # stacks: of two, neither is the slow one
-_USABLE_MEMORY_SHARE = 0.8  # share of the memory that can be had which instances may fill
-_MEMORY_RESERVE_FACTOR = 1.5  # times what an instance was seen to cost
+_MIN_ROUNDS = 3  # for a far slower stack: the fewest rounds of which the median ignores one disturbed turn
+_MIN_STACKS = 3  # with two stacks, the median lies between them and neither is an outlier
+_USABLE_MEMORY_SHARE = 0.8  # of the available memory: loads and the page cache need the rest
+_MEMORY_RESERVE_FACTOR = 1.5  # times the observed footprint, which is read once and may have been higher before
 _IN_GROUPS = Caution(
     "in-groups", "not all instances fit into memory together: it took turns with the baseline, not with every stack"
 )
@@ -47,10 +47,10 @@ PlannedTrials = tuple[PlannedTrial, ...]
 
 @dataclass
 class BlockRunner:
-    """Runs blocks. `references` are the names of the baseline and of its A/A control.
+    """Runner of blocks. `references` are the names of the baseline and of its A/A control.
 
-    `programs` are the commands and images that stacks override. `inside_check` has the conditions that each stack gives
-    a process, None where nobody compares them.
+    `programs` has the per-stack overrides of commands and images. `inside_check` compares the conditions that stacks
+    give a process; None to skip the comparison.
     """
 
     context: RunContext
@@ -60,8 +60,8 @@ class BlockRunner:
     programs: Mapping[str, StackOverride] = field(default_factory=dict)
     inside_check: InsideCheck | None = None
     _observed_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
-    _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # of a whole round of each workload
-    _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks with a start before
+    _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # labels of a complete round, by workload
+    _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks that were started before
 
     def run(
         self,
@@ -71,14 +71,13 @@ class BlockRunner:
         passes: Mapping[str, int] = _ONCE,
         cautions: Collection[Caution] = (),
     ) -> Iterator[FinishedTrial]:
-        """Run a block; yield each trial when it has ended, those of stacks that take turns when all have.
+        """Run a block and yield its trials: one by one, or all at the end where stacks take turns.
 
-        If the first command of the baseline does not end in time, though the workload has not worked before, the block
-        ends: stacks that had no turn until then yield no trial. `passes` is how often stacks measure the workload; once
-        where nothing is said. All trials get these cautions. What is left of the block is gone when the iterator is
-        closed.
+        `passes` has the number of times that each stack measures the workload; 1 if it is missing. `cautions` are added
+        to all trials. If the baseline's first command times out in a workload that has never worked, the block ends:
+        stacks without a turn yield no trial. Closing the iterator removes the instances of the block.
         """
-        self.context.await_machines()  # that they are asked for their memory
+        self.context.await_machines()  # their available memory is read below
         if planned.workload.runs_exclusively:
             several = self._start_repeatedly if planned.workload.rounds > 1 else self._run_together
             for attempt in several(block, planned, observe):
@@ -86,7 +85,7 @@ class BlockRunner:
                 yield attempt.to_finished_trial()
             return
         target = self.context.telemetry.folder / f"{block.name}.parquet"
-        # Each instance has a slot of its own: nothing that is made has an earlier name.
+        # Undoing in the background is safe here: instances have different slots, so no name is used again.
         with (
             self.context.ledger.undo_in_background(),
             run_sampler(target, self.context.telemetry.backend_for(self.context.host)) as sampler,
@@ -109,12 +108,14 @@ class BlockRunner:
     ) -> Iterator[TrialRun]:
         """Start the stacks of a block and let them take turns; yield each trial when it has ended.
 
-        Where not all instances fit into memory together, they come in groups, one after the other; the baseline and
-        the control stay and have turns with each. Then each group measures once.
+        Instances that do not fit into memory together run in groups, one group after the other. The baseline and the
+        control stay and take turns with every group; each group then measures one pass.
         """
         workload, limits = planned.workload, self.context.restrict_limits(planned.limits)
+        # The seed names the block: a resumed run then has the same order as a run without a stop.
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
         staying, groups = self.split_by_memory(block.trials, workload, limits)
+        # With groups, the baseline measures once with each of them: more passes would multiply its time again.
         passes = passes if len(groups) == 1 else _ONCE
         labels = () if workload.runs_exclusively else self._labels.get(block.workload, ())
         turns = _TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
@@ -136,29 +137,31 @@ class BlockRunner:
                         self.context.await_machines()
                         observe(TrialBegins(attempt.step))
                         (held if attempt in stay else exits).enter_context(attempt)
-                        raise_if_interrupted()
+                        raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
                         attempt.start()
                     turns.run_turns([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
                         able = [each for each in come if each.is_running and each not in turns.ended_early]
                         again = [each for each in able if passes.get(each.step.stack, 1) > number]
+                        # Stacks that measured for a fixed time have different numbers of rounds: additional rounds
+                        # could not be paired.
                         if any(each.rounds != number * workload.rounds for each in again):
-                            break  # a time decided how many rounds each stack had: further ones are no pairs
+                            break
                         turns.run_turns(again, first)
                     for attempt in turns.select_counted(come):
                         self._end(attempt, planned)
                         attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
                         yield attempt
+                # The next group continues the round numbers of the staying stacks, whose turns it is paired with.
                 first = max([each.rounds for each in stay if each.rounds > first] or [first + workload.rounds])
             for attempt in turns.select_counted(stay):
                 self._end(attempt, planned, len(groups))
                 yield attempt
 
     def _start_repeatedly(self, block: Block, planned: PlannedWorkload, observe: RunObserver) -> Iterator[TrialRun]:
-        """Start each stack of a block as often as the workload has rounds, slow ones less often.
+        """Start each stack of a block once per round of the workload, slow stacks less often; yield a trial per stack.
 
-        One start of each stack before its first block warms up, unless all starts are to be cold, or each start
-        provisions a machine.
+        The first start of a stack in the run is a warm-up, unless starts are cold or each provisions a machine.
         """
         workload = planned.workload
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/starts")  # noqa: S311 - nothing secret
@@ -180,16 +183,16 @@ class BlockRunner:
                 starts[step].append(start(step))
             logs = {step: [each.log for each in starts[step][-number - 1 :]] for step in going}
             going = [step for step in going if has_time_for_another_start(logs[step])]
-            chance.shuffle(going)
+            chance.shuffle(going)  # in a fixed order, a stack would always start after the same other one
         for each in starts.values():
             each[-1].log = merge_starts(workload, [attempt.log for attempt in each])
             yield each[-1]
 
     def _compare_with_bare_metal(self, ended: Sequence[TrialRun], workload: Workload) -> None:
-        """Fail trials that beat bare metal by an impossible factor.
+        """Fail trials that are faster than bare metal by an impossible factor.
 
-        Only stacks are compared that run the same program as the baseline, on the machine's kernel or on another
-        Linux, and only workloads that are known not to measure caches of disks.
+        Stacks with another program or another kernel than Linux are not compared: both can really be faster. Workloads
+        with unknown paths are not compared either: they may measure a disk cache that only one of the stacks has.
         """
         if workload.has_unknown_paths:
             return
@@ -204,15 +207,15 @@ class BlockRunner:
         return {technology.family for technology in self.stacks[stack]}
 
     def _apply_overrides(self, workload: Workload, stack: str) -> Workload:
-        """Return the workload as this stack runs it, with its own command and in its own image."""
-        own = self.programs[stack].apply_to_workload(workload) if stack in self.programs else workload
+        """Return the workload with the command and image of a stack's override."""
+        overridden = self.programs[stack].apply_to_workload(workload) if stack in self.programs else workload
         image = self.context.images.by_stack.get(stack)
-        return own.adapt_to_image(image) if image else own
+        return overridden.adapt_to_image(image) if image else overridden
 
     def split_by_memory(
         self, steps: PlannedTrials, workload: Workload, limits: Limits
     ) -> tuple[PlannedTrials, tuple[PlannedTrials, ...]]:
-        """Divide the steps of a block into those that stay for all of it, and groups that are there together."""
+        """Return the steps that stay for the whole block, and groups of steps that fit into memory with them."""
         if workload.runs_exclusively:
             return (), tuple((step,) for step in steps)
         room = self._usable_memory_bytes()
@@ -238,18 +241,19 @@ class BlockRunner:
         return float("inf") if available is None else available * _USABLE_MEMORY_SHARE
 
     def _estimate_memory_bytes(self, step: PlannedTrial, limits: Limits) -> float:
-        """Return the memory that an instance takes: its limit, or that of its outer machine, until one was seen.
+        """Return the bytes to reserve for an instance: from its observed footprint, or its limit before the first one.
 
-        What was seen may be more than the limit: a machine has a monitor in addition.
+        The observed footprint may exceed the limit: a machine also has a monitor process. The limit of a nested stack
+        is that of its outer machine.
         """
-        seen = self._observed_bytes.get((step.workload, step.stack))
-        if seen is not None:
-            return seen * _MEMORY_RESERVE_FACTOR
+        observed = self._observed_bytes.get((step.workload, step.stack))
+        if observed is not None:
+            return observed * _MEMORY_RESERVE_FACTOR
         inner = len(self.stacks[step.stack]) - 1
         return (outer_limits(limits, inner) if inner else limits).memory_bytes
 
     def _end(self, attempt: TrialRun, planned: PlannedWorkload, group_count: int = 1) -> None:
-        """End an attempt, which has measured so many times: once with each of the groups."""
+        """End an attempt that has measured `group_count` times, and record its memory and labels for later blocks."""
         attempt.end()
         log, step = attempt.log, attempt.step
         if log.footprint and (cost := log.footprint.total_memory_bytes) is not None:
@@ -263,20 +267,20 @@ class BlockRunner:
 
 
 def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:
-    """Return whether another start of this stack would end in time. None follows a failure."""
+    """Return whether another start of this stack would end in time; False after a failed start."""
     seconds = [log.seconds for log in starts]
     return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _MAX_STARTS_SECONDS
 
 
 def mark_as_warm_up(log: TrialLog) -> None:
-    """Mark the outputs of a start that only fills caches: they count for nothing."""
+    """Mark the outputs of a start as warm-up, so that they do not count as values."""
     log.raw = [replace(each, warm_up=True) for each in log.raw]
 
 
 def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
-    """Return several starts as one: its turns are the starts, all else is that of the median one or a failed one.
+    """Return one log for several starts, each of which is a turn. Warm-up starts do not count.
 
-    Starts whose outputs are marked as warming up do not count.
+    All other fields are those of the median start, or of a failed one.
     """
     raw = [each for log in starts for each in log.raw]
     seconds = sum(log.seconds for log in starts)
@@ -285,10 +289,11 @@ def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
         failed.raw, failed.seconds = raw, seconds
         return failed
     counted = [log for log in starts if not all(each.warm_up for each in log.raw)]
+    # The lower median is a real start: its timeline, footprint and commands belong together.
     merged = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
     turns = [replace(turn, number=number) for number, log in enumerate(counted) for turn in log.turns]
     cautions: list[Caution] = []
-    for log in counted:  # of each kind those of the first start that has it: later ones differ in their numbers only
+    for log in counted:  # keep one caution of each kind: those of later starts differ only in their numbers
         known = {caution.kind for caution in cautions}
         cautions += [caution for caution in log.cautions if caution.kind not in known]
     merged.raw, merged.turns, merged.cautions, merged.seconds = raw, turns, cautions, seconds
@@ -298,18 +303,19 @@ def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
 
 
 def _ready_seconds(log: TrialLog) -> float:
-    """Return when the instance was ready; a technology may report more of its start after that."""
+    """Return the seconds of the mark `ready`, which need not be the last: technologies may mark later steps."""
     return next(mark.seconds for mark in log.timeline if mark.name == "ready")
 
 
 @dataclass
 class _TurnScheduler:
-    """Lets attempts take turns until none has more to do.
+    """Scheduler of turns: lets attempts take turns until none has more to do.
 
-    `labels` are those of a whole round, empty where they are unknown. The others do not wait for a stack that is far
-    slower: its turns end when it has had a few whole rounds, unless it is one of the `references`. Until a workload has
-    worked, the references have the first turns of all, so that a command without an end is noticed by its first
-    time-out. Then `is_hopeless` is true, and no more turns are taken.
+    `labels` are those of a complete round; empty while unknown. Other stacks do not wait for a far slower one: its
+    turns end after a few complete rounds, unless it is one of the `references`.
+
+    Until a workload has worked, the references have the first turns. If the first of these times out, the command
+    probably never ends: `is_hopeless` becomes true, and no more turns are taken.
     """
 
     rng: random.Random
@@ -324,7 +330,7 @@ class _TurnScheduler:
     _had_turn: set[str] = field(default_factory=set)
 
     def select_counted(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
-        """Return the attempts that count: where the workload is hopeless, those that had a turn or failed to start."""
+        """Return the attempts to record: all, or if hopeless those that had a turn or failed to start."""
         return [
             each for each in attempts if not (self.is_hopeless and each.is_running) or each.step.trial in self._had_turn
         ]
@@ -365,6 +371,7 @@ class _TurnScheduler:
     def _find_far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
         if not self.labels or len(going) < _MIN_STACKS:
             return []
+        # The median, because a mean would grow with the slow stack itself.
         usual = SLOW_FACTOR * median(attempt.log.measured_seconds for attempt in going)
         return [
             attempt

@@ -1,9 +1,7 @@
-"""Find and remove what killed runs left on this machine and on others.
-
-Callers hold this machine's lock.
+"""Cleanup: find and remove leftovers of killed runs on this machine and on others. Callers hold this machine's lock.
 
 A resource is tare's if its name has `tare-`, if it is in tare's folder, or if it belongs to such a resource. Firewall
-rules and kernel settings have no such names: they can only be compared.
+rules and kernel settings have no names: they can only be compared with those of an earlier inventory.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from tare.model.files import read_text
 from tare.model.machine import SshTarget
 
 _UNDO_SECONDS = 60.0
-_SOCKETS, _SOCKET = "/run", "tare-clean-"  # to other machines: their folder, and the begin of their names
+_SOCKETS, _SOCKET = "/run", "tare-clean-"  # SSH control sockets to other machines: folder, and begin of the names
 # A lock of systemd-nspawn and a network namespace of Podman's are named by numbers.
 _TARE_NAME = re.compile("tare-|^inode-|^netns-")
 _RUN_PREFIX = re.compile(r"tare-[0-9a-f]+(?!\w)")  # prefix of the names of one run's resources
@@ -63,27 +61,31 @@ _COUNTERS = re.compile(r" \[\d+:\d+\]$|^#.*", re.MULTILINE)
 
 
 def clean_up(say: Callable[[str], None]) -> list[str]:
-    """Undo all that killed runs have left, and keep what cannot be undone; return the reasons, with the machine's name.
+    """Remove all leftovers of killed runs; return the reasons why some remain, with the machine's name.
 
-    `say` is told of each thing.
+    `say` is called with a line for each undo command.
     """
-    for half_written in ledger_folder().glob("*.new"):  # its new entries were not made yet
+    # The ledger is written before its resources are created: nothing exists yet for the entries of an unfinished write.
+    for half_written in ledger_folder().glob("*.new"):
         half_written.unlink()
     remove_abandoned_builds()
     _remove_sockets()
-    for half in (state_folder() / "images").glob(f"{REMOVAL_PREFIX}*"):
-        shutil.rmtree(half)
+    for half_removed in (state_folder() / "images").glob(f"{REMOVAL_PREFIX}*"):
+        shutil.rmtree(half_removed)
     troubles = [
-        trouble for path, left in read_pending_undos(ledger_folder()).items() for trouble in _undo(path, left, say)
+        trouble
+        for path, pending in read_pending_undos(ledger_folder()).items()
+        for trouble in _undo(path, pending, say)
     ]
     instances = state_folder() / "instances"
-    if not troubles and instances.exists():  # what is not undone may be mounted there
+    # After a failed undo, a root or a volume may still be mounted there: never delete through a mount.
+    if not troubles and instances.exists():
         LocalHost().run("rm", "-rf", "--one-file-system", str(instances), timeout=_UNDO_SECONDS, check=False)
     return list(dict.fromkeys(troubles))
 
 
 def _undo(path: Path, pending: PendingUndo, say: Callable[[str], None]) -> list[str]:
-    """Undo the entries of a ledger and keep those that fail; return the reasons, with the machine's name."""
+    """Run the undo commands of a ledger and keep those that fail; return the reasons, with the machine's name."""
     name = pending.machine.ssh if pending.machine else "this machine"
     kept = list(pending.entries)
     troubles = []
@@ -96,7 +98,7 @@ def _undo(path: Path, pending: PendingUndo, say: Callable[[str], None]) -> list[
                 else:
                     kept.remove(argv)
                 say(f"{'not undone' if trouble else 'undone'}: {shorten_command(argv)}")
-    except TareError as error:  # it cannot be reached, or not any more
+    except TareError as error:  # the machine is unreachable, or the connection was lost
         troubles.append(f"on {name}: {error}")
         say(f"not undone: {len(kept)} things on {name}")
     finally:
@@ -123,28 +125,28 @@ def _remove_sockets() -> None:
 
 @dataclass(frozen=True)
 class HostInventory:
-    """Names of the resources on a machine, by their kind, such as `links` or `read_mount_points`.
+    """Inventory of a machine: names of resources by kind, such as `links` or `mounts`.
 
-    `ours` are tare's resources. `read_settings` are the machine's: kernel settings and firewall rules, as `NAME =
-    VALUE` or as a line of the firewall's listing.
+    `ours` are tare's resources. `settings` are the machine's kernel settings, as `NAME = VALUE`, and firewall rules, as
+    lines of the firewall's listing.
     """
 
     ours: Mapping[str, frozenset[str]]
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def subtract(self, before: HostInventory) -> HostInventory:
-        """Return the resources that `before` lacks; a changed setting is among them with its new value."""
+        """Return the resources that `before` lacks, and changed settings with their new values."""
         return HostInventory(_subtract(self.ours, before.ours), _subtract(self.settings, before.settings))
 
     def intersect(self, others: HostInventory) -> HostInventory:
-        """Return the resources that `others` have too."""
+        """Return the resources and settings that `others` also has."""
         return HostInventory(_intersect(self.ours, others.ours), _intersect(self.settings, others.settings))
 
     def select_of_other_runs(self, holder: LockHolder) -> HostInventory:
-        """Return tare's resources that belong to another run than that of the lock's `holder`; no settings.
+        """Return tare's resources that belong to another run than the lock's `holder`; no settings.
 
-        A resource's owner is the run in its name, or else the run of the home that the resource is in. If neither is
-        known, the resource counts as the holder's.
+        A resource belongs to the run in its name, or else to the run in whose home it lies. If neither is known, it
+        counts as the holder's.
         """
         runs = holder.resource_prefixes()
         ours = holder.home == str(state_folder())
@@ -196,14 +198,14 @@ def take_inventory(programs: Collection[str], list_commands: Iterable[tuple[str,
             link["ifname"] for link in json.loads(read_command_output("ip", "-json", "link") or "[]")
         ),
         "mounts": filter_tare_names(read_mount_points("/proc/1/mountinfo")),
-        "control groups": _control_groups(),
-        "processes": _processes(programs),
+        "control groups": _list_control_groups(),
+        "processes": _list_processes(programs),
         "instances": _list_names(home / "instances"),
         "ledgers": _list_names(ledger_folder()),
         "images under way": frozenset(_list_unfinished_images(home)),
         "files": _list_tare_files(home),
-        "dead network namespaces": _dead_namespaces(),
-        "disks": filter_tare_names(_disks(home)),
+        "dead network namespaces": _list_dead_namespaces(),
+        "disks": filter_tare_names(_list_disks(home)),
         "tracing": filter_tare_names(path.name for path in Path("/sys/kernel/tracing/instances").glob("*")),
     }
     commands = sorted(list_commands)
@@ -217,9 +219,9 @@ def take_inventory(programs: Collection[str], list_commands: Iterable[tuple[str,
 
 
 def read_settings() -> Mapping[str, frozenset[str]]:
-    """Return the kernel's settings but those of single network devices, and the firewall's rules, by their kind."""
+    """Return kernel settings, without those of single network devices, and firewall rules, by kind."""
     return {
-        "sysctl": frozenset(_sysctls()),
+        "sysctl": frozenset(_read_sysctls()),
         "nft": frozenset(read_command_output("nft", "--stateless", "list", "ruleset").splitlines()),
         **{
             name: frozenset(_COUNTERS.sub("", read_command_output(name)).splitlines())
@@ -229,7 +231,7 @@ def read_settings() -> Mapping[str, frozenset[str]]:
 
 
 def filter_tare_names(names: Iterable[str]) -> frozenset[str]:
-    """Return those of the names that belong to tare."""
+    """Return the names that belong to tare."""
     return frozenset(name for name in names if _TARE_NAME.search(name))
 
 
@@ -243,7 +245,7 @@ def read_mount_points(path: str) -> frozenset[str]:
 
 
 def read_command_output(*argv: str) -> str:
-    """Return a command's standard output, whatever its exit code; empty after a time-out."""
+    """Return a command's standard output for any exit code; empty after a time-out."""
     try:
         output = LocalHost().run(*argv, timeout=_SECONDS, check=False)
     except TrialFailed:  # time-out
@@ -259,13 +261,13 @@ def _list_unfinished_images(home: Path) -> Iterator[str]:
 
 def _list_tare_files(home: Path) -> frozenset[str]:
     """Return the paths with tare's name in the folders of engines' state; other kinds cover `home`."""
-    found = read_command_output(
+    paths = read_command_output(
         "find", *_ENGINE_FOLDERS, "-maxdepth", _FIND_DEPTH, "-path", str(home), "-prune", "-o", "-print"
     ).splitlines()
-    return frozenset(path for path in found if _TARE_NAME.search(Path(path).name))
+    return frozenset(path for path in paths if _TARE_NAME.search(Path(path).name))
 
 
-def _control_groups() -> frozenset[str]:
+def _list_control_groups() -> frozenset[str]:
     kinds = ("(", "-fstype", "cgroup", "-o", "-fstype", "cgroup2", ")")
     names = ("(", "-name", "*tare-*", "-prune", ")")  # -prune: the groups below it are removed with it
     return filter_tare_names(
@@ -273,7 +275,7 @@ def _control_groups() -> frozenset[str]:
     )
 
 
-def _processes(programs: Collection[str]) -> frozenset[str]:
+def _list_processes(programs: Collection[str]) -> frozenset[str]:
     found = set()
     for path in Path("/proc").glob("[0-9]*/stat"):
         name, _, rest = read_text(str(path)).partition("(")[2].rpartition(") ")
@@ -298,13 +300,14 @@ def _read_process_texts(pid: str) -> str:
         return ""
 
 
-def _dead_namespaces() -> frozenset[str]:
+def _list_dead_namespaces() -> frozenset[str]:
     """Return the names in /run/netns at which no network namespace is mounted, for this process or the first one."""
+    # A run has a private mount namespace: namespaces that it mounted are alive, though the first process has no mount.
     points = read_mount_points("/proc/1/mountinfo") | read_mount_points("/proc/self/mountinfo")
     return frozenset(name for name in _list_names(Path("/run/netns")) if f"/run/netns/{name}" not in points)
 
 
-def _disks(home: Path) -> Iterator[str]:
+def _list_disks(home: Path) -> Iterator[str]:
     """Yield loop devices with their files, and names of device-mapper devices.
 
     `tare-loop` marks a loop device whose file is in tare's folder, so that `filter_tare_names` finds it.
@@ -323,11 +326,11 @@ def _list_names(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _sysctls() -> Iterator[str]:
+def _read_sysctls() -> Iterator[str]:
     for path in _SYSCTL_FOLDER.rglob("*"):
         name = str(path.relative_to(_SYSCTL_FOLDER))
         if not _IGNORED_SYSCTLS.fullmatch(name) and path.is_file():
             try:
                 yield f"{name} = {path.read_text(encoding='utf-8', errors='replace').strip()}"
-            except OSError:
+            except OSError:  # some settings can only be written
                 continue

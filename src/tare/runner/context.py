@@ -1,4 +1,4 @@
-"""What all trials of a run share, what an instance is started with, and the CPUs of instances and client."""
+"""Run context: resources that all trials of a run share, the specification of an instance, and CPU placement."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tare.suites.tables import TelemetryTable
 from tare.telemetry.sampler import Sampler, SamplingBackend, backend_for
 
 _INSTANCES_FOLDER = Path("/var/lib/tare/instances")  # on a host that is not this machine
-# What a machine needs for its kernel, its engine and their caches, beyond the limits of the layer in it. A machine in
-# it needs the same again for its monitor.
+# An outer machine gets these in addition to the limits of the layer in it: for its kernel, its engine and their caches.
+# A machine inside it needs the memory once more, for its monitor.
 _OUTER_BYTES = 1 << 30
 _OUTER_FILES = 1 << 16
 
 
 @dataclass(frozen=True)
 class CpuPlacement:
-    """CPU numbers of the instance and of the client, with cautions. tare itself runs on the client's CPUs.
+    """CPU placement: CPU numbers of the instance and of the client, with cautions. tare runs on the client's CPUs.
 
-    Services beside the one under test have the client's or, where that is on another machine, those that the machine of
-    the instances `server_sidecar_cpus` them.
+    Sidecar services also run on the client's CPUs. If the client is on another machine, they run on
+    `server_sidecar_cpus` of the instances' machine.
     """
 
     server: tuple[int, ...]
@@ -48,20 +48,20 @@ class CpuPlacement:
 
     @property
     def sidecar_cpus(self) -> tuple[int, ...]:
-        """The CPUs of services beside the one under test."""
+        """The CPUs of sidecar services, on the machine of the instances."""
         return self.server_sidecar_cpus or self.client
 
 
 def choose_cpus(cores: Sequence[Sequence[int]], count: int) -> CpuPlacement:
-    """Return the instance the last `requested` CPUs, of different cores where possible, and the client the other cores.
+    """Give the instance `count` CPUs, of different cores where possible, and the client all CPUs of the other cores.
 
     `cores` are the CPUs that tare may use, grouped by physical core. The instance gets the last ones because interrupts
     and kernel threads prefer the first.
     """
-    one_of_each = [core[0] for core in cores]
-    others = [cpu for core in cores for cpu in core[1:]]
-    every = [*one_of_each, *others]
-    server = tuple(sorted(one_of_each[-count:] if count <= len(one_of_each) else every[-count:]))
+    first_threads = [core[0] for core in cores]
+    siblings_of_first = [cpu for core in cores for cpu in core[1:]]
+    all_cpus = [*first_threads, *siblings_of_first]
+    server = tuple(sorted(first_threads[-count:] if count <= len(first_threads) else all_cpus[-count:]))
     used = [core for core in cores if set(core) & set(server)]
     client = tuple(sorted(cpu for core in cores if core not in used for cpu in core))
     if client and len(server) == count:
@@ -70,7 +70,8 @@ def choose_cpus(cores: Sequence[Sequence[int]], count: int) -> CpuPlacement:
     if len(server) < count:
         cautions.append(Caution("too-few-cpus", f"{count} CPUs were asked for, the machine has {len(server)}"))
     if not client:
-        siblings = tuple(sorted(set(every) - set(server)))
+        # The second thread of the instance's core still disturbs it less than the same thread would.
+        siblings = tuple(sorted(set(all_cpus) - set(server)))
         shared = "share a core" if siblings else "run on the same CPUs"
         cautions.append(Caution("shared-cpus", f"client and instance {shared}: the machine is too small"))
         client = siblings or server
@@ -78,17 +79,17 @@ def choose_cpus(cores: Sequence[Sequence[int]], count: int) -> CpuPlacement:
 
 
 def select_cpus(cpus: tuple[int, ...], cores: Sequence[Sequence[int]], count: int) -> tuple[int, ...]:
-    """Return so many of these CPUs, of different cores where possible."""
-    among = [core for each in cores if (core := tuple(cpu for cpu in each if cpu in cpus))]
-    return choose_cpus(among or [(cpu,) for cpu in cpus], count).server
+    """Return `count` of `cpus`, of different cores where possible."""
+    usable_cores = [usable for core in cores if (usable := tuple(cpu for cpu in core if cpu in cpus))]
+    return choose_cpus(usable_cores or [(cpu,) for cpu in cpus], count).server
 
 
 @dataclass(frozen=True)
 class RunHosts:
     """Connected machines of a run: the server, on which instances are started, and the clients.
 
-    `placement` has the CPUs of instances and client there. A server that is provisioned for one trial has a
-    `provisioned_prefix`: it replaces the run's prefix of all names there.
+    `placement` has the CPUs of instances and client. On a server that is provisioned for one trial,
+    `provisioned_prefix` replaces the run's prefix in all names; it is empty on other servers.
     """
 
     targets: Hosts
@@ -105,13 +106,13 @@ class RunHosts:
 
     @property
     def clients(self) -> tuple[tuple[Host, SshTarget | None], ...]:
-        """All clients, in the order of the suite, each with how it is reached."""
+        """All clients in the order of the suite, with their SSH targets; None for this machine."""
         extra = zip(self.extra_clients, self.targets.extra_clients, strict=True)
         return ((self.client, self.targets.client), *extra)
 
     @property
     def server_address(self) -> str:
-        """Address of the instances' machine as the client's machine sees it."""
+        """The address at which the client's machine reaches the instances' machine."""
         if self.targets.server is not None and self.targets.server.address:
             return self.targets.server.address
         if isinstance(self.server, SshHost):
@@ -124,8 +125,8 @@ class RunHosts:
 class RunImages:
     """Images of a run: `main` is the suite's, `client` that of the loads.
 
-    `base_image` is the image of machines around other layers, None if no stack needs one. `by_stack` has the images of
-    stacks that override the main one, `sidecars` those of sidecar services.
+    `outer` is the image of outer machines, which have other layers inside; None if no stack needs it. `by_stack` has
+    per-stack images that override `main`, `sidecars` the images of sidecar services.
     """
 
     main: Image
@@ -141,24 +142,25 @@ class RunImages:
 
 @dataclass(frozen=True)
 class TelemetryConfig:
-    """Telemetry of a run: the folder of its files, and the suite's settings."""
+    """Telemetry configuration: the folder of the run's files, and the suite's settings."""
 
     folder: Path
     settings: TelemetryTable = field(default_factory=TelemetryTable)
 
     def backend_for(self, host: Host) -> SamplingBackend:
-        """Return how a host is sampled."""
+        """Return the backend that samples a host, with the suite's sampling interval."""
         return backend_for(host, self.settings.every)
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What all instances on a host share: the run's hosts, images, limits and telemetry, and the host's own network.
+    """Context of all instances on one host: the run's hosts, images, limits and telemetry, and the host's network.
 
-    `ledger` is that of the host on which instances are started, and has that host; `images` are in its paths.
-    `live_instances` are the instances on it, in whichever slot. `extra_clients` share the load with the client, which
-    they see at `client_address`; the client's clock is ahead of ours by `clock_ahead_seconds`. `provision` opens a
-    context on a machine that a technology provisions, None where that is not possible.
+    - `ledger` is the undo ledger of the host on which instances start; `images` have their paths there.
+    - `live_instances` are all running instances on the host.
+    - `extra_clients` share the load with the client; they reach it at `client_address`.
+    - `clock_ahead_seconds`: the client's monotonic clock is ahead of this machine's.
+    - `provision` opens a context on a machine that a technology provisions; None if the suite names a server.
     """
 
     hosts: RunHosts
@@ -182,11 +184,11 @@ class RunContext:
         return self.ledger.host
 
     def create_spec(self, *stack: Technology, name: str = "") -> InstanceSpec:
-        """Return what an instance of a stack is started with; `name` is the stack's, which may have its own image."""
+        """Return the specification of an instance; `name` is the stack's, to find its per-stack image."""
         return InstanceSpec(stack, self.images.for_stack(name), self.limits)
 
     def restrict_limits(self, requested: LimitsSpec) -> Limits:
-        """Return limits that lie within those of the run, on CPUs of different cores where it can."""
+        """Return the requested limits on CPUs out of those of the run, of different cores where possible."""
         if (len(self.limits.cpus), self.limits.memory_bytes) == (requested.cpus, requested.memory_bytes):
             return self.limits
         cpus = select_cpus(self.limits.cpus, read_cores(self.host.read), requested.cpus)
@@ -201,7 +203,10 @@ class RunContext:
         self.ledger.run_overdue_undos()
 
     def create_inner_context(self, instance: Instance, spec: InstanceSpec) -> RunContext:
-        """Return the context of an instance's inside; all that is made there vanishes with the instance."""
+        """Return the context of an instance's inside, for inner layers. Raises Unavailable if there is no inside.
+
+        Its ledger needs no undo commands: whatever tare creates inside vanishes with the instance.
+        """
         if instance.inside is None:
             raise Unavailable(f"{instance.name} has no inside", "choose another outer layer")
         instance.inside.run("mkdir", "-p", str(_INSTANCES_FOLDER), timeout=30)
@@ -221,13 +226,15 @@ class RunContext:
 
 @dataclass(frozen=True)
 class InstanceSpec:
-    """What an instance of a stack is started with, its inner technology first in `stack`.
+    """Specification of an instance: the technologies of its stack, innermost first, its image and its limits.
 
-    No two instances that are alive together have the same `slot`. The service listens on the TCP `port`, with `udp`
-    also by UDP. The innermost instance gets a data volume of `volume_bytes`; 0 for none. `parent_ready_at` is when the
-    parent layer became ready, on our clock; None for the outermost layer. `start_timeout_seconds` bounds the start;
-    technologies may have less. `sampler` is that of the instances that are alive together; without it, each has its
-    own.
+    - `slot` differs between instances that run at the same time: names and addresses derive from it.
+    - `port` is the TCP port of the service, with `udp` also its UDP port; None without a service.
+    - `volume_bytes` is the size of the innermost instance's data volume; 0 for none.
+    - `start_timeout_seconds` limits the start; a technology may have a shorter time-out.
+    - `parent_ready_at` is the time at which the parent layer became ready, on this machine's monotonic clock; None for
+      the outermost layer.
+    - `sampler` is shared by instances that take turns; None gives the trial a private one.
     """
 
     stack: tuple[Technology, ...]
@@ -247,15 +254,15 @@ class InstanceSpec:
         return self.stack[-1]
 
     def with_workload(self, workload: Workload) -> InstanceSpec:
-        """Return it with the port and the volume that a workload needs."""
+        """Return the specification with the port and the data volume that a workload needs."""
         return replace(self, port=workload.port, udp=workload.datagrams, volume_bytes=workload.volume_bytes)
 
     def outer_spec(self, image: Image) -> InstanceSpec:
-        """Return what the machine around the inner layers is started with, from this image."""
+        """Return the specification of the outer machine, booted from `image`, with limits that leave room for it."""
         return replace(self, image=image, limits=outer_limits(self.limits, len(self.stack) - 1), volume_bytes=0)
 
     def inner_spec(self, context: RunContext, parent_ready_at: float | None = None) -> InstanceSpec:
-        """Return what the inner layers are started with in the machine around them, whose inside is `context`."""
+        """Return the specification of the inner layers; `context` is that of the outer machine's inside."""
         return replace(
             self,
             stack=self.stack[:-1],
@@ -265,9 +272,9 @@ class InstanceSpec:
         )
 
     def outer_image(self, base_image: Image | None) -> Image:
-        """Return the image of the machine around the inner layers, with the disk that `layers.prepare_disk` makes."""
+        """Return the outer machine's image with the disk that `layers.prepare_disk` makes for this stack."""
         if base_image is None:
-            raise Unavailable("there is no image for the machine around the inner layers", "report this bug of tare")
+            raise Unavailable("there is no image for the outer machine", "report this bug of tare")
         names = "/".join(technology.name for technology in self.stack)
         key = hashlib.sha256(f"{base_image.digest} {self.image.digest} {names}".encode()).hexdigest()
         return replace(base_image, disk=base_image.disk.parents[1] / f"nested-{key[:24]}.qcow2")
@@ -277,25 +284,28 @@ Provision = Callable[[SshTarget, InstanceSpec], AbstractContextManager[RunContex
 
 
 def outer_limits(limits: Limits, layers: int) -> Limits:
-    """Return the limits of a machine around this number of layers; `limits` are those of the innermost."""
+    """Return the limits of an outer machine with `layers` layers inside; `limits` are those of the innermost layer."""
     more = (2 * layers - 1) * _OUTER_BYTES
     return Limits(limits.cpus, limits.memory_bytes + more, max(limits.open_files, _OUTER_FILES))
 
 
 def outer_port(context: RunContext) -> int:
-    """Return the port on which a machine around others answers; an instance in it may publish its own there."""
+    """Return the port of an outer machine's readiness probe.
+
+    It differs from layer to layer: an inner instance may publish the same port at the outer machine's address.
+    """
     return READINESS_PORT + 1 + context.network.level
 
 
 def assign_slots(stacks: Mapping[str, Sequence[Technology]]) -> dict[str, int]:
-    """Return each of the stacks that are alive together a slot of its own, in their order.
+    """Assign a different slot to each stack of a block, in the stacks' order.
 
-    Stacks whose address is built into an image always have the same: they come first, by their names.
+    Stacks with an address built into an image come first, by name: their slot must be the same in every block.
     """
     fixed = sorted(name for name, stack in stacks.items() if any(layer.has_fixed_address for layer in stack))
     return {name: slot for slot, name in enumerate(dict.fromkeys((*fixed, *stacks)))}
 
 
 def create_instance_name(network: Network) -> str:
-    """Name an instance by its slot, in which nothing else is alive, and by the time. No name begins another."""
+    """Return a name from the slot, which no other live instance has, and the time. No name is a prefix of another."""
     return f"{network.prefix}-{network.slot:02}-{time.monotonic_ns() // 1_000_000:x}"

@@ -1,8 +1,8 @@
-"""Decisions during a run: a cell that is decided and known well gets no more blocks: its time goes to the others.
+"""Decisions during a run: a decided cell with a narrow interval gets no more blocks, and its time goes to other cells.
 
-They are the decisions of the report, computed after every block by the same functions (`tare.statistics.looks`). A cell
-that left the schedule as decided stays decided until another block of it says otherwise. It comes back for one when the
-blocks of other stacks show that blocks depend on each other, or vary more than they did.
+The decisions are those of the report, computed after every block by the same functions (`tare.statistics.looks`). A
+cell that left the schedule as decided stays decided until it gets another block. It gets one if later blocks of other
+stacks show more variance, or autocorrelation of blocks.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from tare.statistics.ratios import BaselineRows, RatioComparison
 from tare.suites.plan import Block, PlannedTrial
 from tare.suites.tables import PRECISION
 
-_NARROWING_WEIGHT = 0.1  # what it is worth to know a decided cell well, in decisions
-_MIN_BLOCK_SECONDS = 1e-9  # of a block
+# Worth of a narrow interval, in decisions. Without it, runs ended with "49 times slower [17, 144]", which is useless.
+# It is small because one emulator's interval took a quarter of a demo's time while other cells stayed open.
+_NARROWING_WEIGHT = 0.1
+_MIN_BLOCK_SECONDS = 1e-9  # never divide by 0, even if a block is estimated to take no time
 _MAX_FAILURES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 CellKey = tuple[str, str]  # a workload and a stack
@@ -40,10 +42,10 @@ HeadlineId = tuple[str, str]  # a workload and the name of one of its headlines
 
 @dataclass(frozen=True)
 class _DecisionState:
-    """What all trials so far say, by workload and headline; computed once after the latest of them.
+    """State of all decisions after the latest trial, by workload and headline.
 
-    `compared` are the comparisons in the light of all blocks, and `widths` half the widths of their intervals, in those
-    that are asked for. `is_decided` are the decided cells, and `confirmed` those that all blocks confirm.
+    `compared` has the comparisons by all blocks, and `widths` half the widths of their intervals as multiples of the
+    requested precision. `decided` are the decided cells, and `confirmed` those that all blocks confirm.
     """
 
     heads: Mapping[HeadlineId, Headline]
@@ -54,14 +56,14 @@ class _DecisionState:
 
     @cached_property
     def blocks_to_decide(self) -> Mapping[HeadlineId, NDArray[np.float64]]:
-        """About how many more blocks each stack needs until one more cell is decided."""
+        """The estimated number of additional blocks until each stack's cell is decided."""
         cells = sum(comparison.count.size for comparison in self.compared.values())
         needed = evidence_needed(cells, len(self.confirmed) + 1)
         return {head: extra_blocks_needed(comparison, needed) for head, comparison in self.compared.items()}
 
     @cached_property
     def blocks_to_narrow(self) -> Mapping[HeadlineId, NDArray[np.float64]]:
-        """About how many more blocks each stack needs until its interval is narrow enough."""
+        """The estimated number of additional blocks until each stack's interval is narrow enough."""
         return {
             head: extra_blocks_until_narrow(comparison.count, self.widths[head])
             for head, comparison in self.compared.items()
@@ -74,9 +76,9 @@ class _DecisionState:
 
 @dataclass
 class Decisions:
-    """The decisions of a run so far. `control` is the A/A control.
+    """Decisions of a run so far. `control` is the A/A control; empty without one.
 
-    With `all_blocks`, decided cells get all their blocks, too.
+    With `all_blocks`, decided cells also get all their blocks.
     """
 
     workloads: tuple[WorkloadRecord, ...]
@@ -91,10 +93,10 @@ class Decisions:
     _state: _DecisionState | None = None  # until the next trial
 
     def __post_init__(self) -> None:
-        self._looks = Looks(self.workloads, self.stacks, self._baseline_row(), self.margin)
+        self._looks = Looks(self.workloads, self.stacks, self._baseline_rows(), self.margin)
 
     def learn(self, trial: Trial) -> None:
-        """Take a trial into account."""
+        """Add a trial, which invalidates the present state."""
         self._state = None
         self._looks.learn(trial)
         self._status_counts[trial.workload, trial.stack, trial.status] += 1
@@ -102,54 +104,55 @@ class Decisions:
     def select_needed_blocks(
         self, blocks: Sequence[Block], seconds_of: Callable[[PlannedTrial], float]
     ) -> tuple[Block, ...]:
-        """Leave out trials of finished cells and of hopeless stacks, and blocks of workloads without an open cell.
+        """Return the blocks without trials of finished cells and hopeless stacks, and without workloads that are done.
 
-        A cell is finished when it is decided and its interval narrow. One that is only decided waits where its time
-        tells more of open cells, of any workload; `seconds_of` estimates a trial. The A/A control stays as long as the
-        baseline, because stacks are compared with both.
+        A cell is finished when it is decided and its interval narrow. A decided cell with a wide interval waits while
+        open cells, of any workload, gain more from its seconds; `seconds_of` estimates a trial. The A/A control stays
+        as long as the baseline, because stacks are compared with both.
         """
-        decided, given_up = self._finished_cells(), self._hopeless_cells()
+        decided, hopeless = self._finished_cells(), self._hopeless_cells()
         following = {block.workload: block for block in reversed(blocks)}
-        best = max((self._open_worth(block, given_up | decided, seconds_of) for block in following.values()), default=0)
+        best = max((self._open_worth(block, hopeless | decided, seconds_of) for block in following.values()), default=0)
         steps = {(step.workload, step.stack): step for block in following.values() for step in block.trials}
         wide = {
             cell
             for cell in self._select_wide_cells(decided) & steps.keys()
             if self._wide_worth(cell) >= best * max(seconds_of(steps[cell]), _MIN_BLOCK_SECONDS)
         }
-        left_out = given_up | (decided - wide)
-        going_on = {workload for workload in following if self._open_cells(workload, left_out)}
+        left_out = hopeless | (decided - wide)
+        unfinished = {workload for workload in following if self._open_cells(workload, left_out)}
         needed = []
         for block in blocks:
-            own_out = {stack for workload, stack in left_out if workload == block.workload}
-            own_out -= {self.control} - {stack for workload, stack in given_up if workload == block.workload}
-            kept = tuple(step for step in block.trials if step.stack not in own_out)
-            if kept and block.workload in going_on:
+            stacks_out = {stack for workload, stack in left_out if workload == block.workload}
+            # Stacks are compared with the control, too: only a hopeless one leaves.
+            stacks_out -= {self.control} - {stack for workload, stack in hopeless if workload == block.workload}
+            kept = tuple(step for step in block.trials if step.stack not in stacks_out)
+            if kept and block.workload in unfinished:
                 needed.append(block.with_steps(kept))
         return tuple(needed)
 
     def restrict_to_open_cells(self, block: Block) -> Block:
-        """Return a block with its open cells alone, and with what they are compared with."""
+        """Return a block with only its open cells, the baseline and the control; unchanged if no cell is open."""
         cells = self._open_cells(block.workload, self._finished_cells() | self._hopeless_cells())
         kept = {stack for _, stack in cells} | {self.baseline, self.control}
         return block.with_steps(step for step in block.trials if step.stack in kept) if cells else block
 
     def _open_worth(self, block: Block, settled: set[CellKey], seconds_of: Callable[[PlannedTrial], float]) -> float:
-        """Return the expected decisions a second of a block that has open cells and what they are compared with."""
+        """Return the expected decisions per second of a block with only open cells, the baseline and the control."""
         cells = self._open_cells(block.workload, settled)
         kept = {stack for _, stack in cells} | {self.baseline, self.control}
         seconds = sum(seconds_of(step) for step in block.trials if step.stack in kept)
         return sum(1 / self._blocks_to_decide(cell) for cell in cells) / max(seconds, _MIN_BLOCK_SECONDS)
 
     def _blocks_to_decide(self, cell: CellKey) -> float:
-        """Return about how many more blocks an open cell needs; 1 where too little is known to say."""
+        """Return the estimated number of additional blocks until an open cell is decided; 1 if nothing is known yet."""
         (workload, stack), known = cell, self._current_state()
         row = self.stacks.index(stack)
         several = [head for head in known.heads_of(workload) if known.compared[head].count[row] > 1]
         return max((float(known.blocks_to_decide[head][row]) for head in several), default=1.0)
 
     def _wide_worth(self, cell: CellKey) -> float:
-        """Return the worth, in decisions, of one more block for a decided cell whose interval is to become narrow."""
+        """Return the worth, in decisions, of another block for a decided cell with a wide interval."""
         (workload, stack), known = cell, self._current_state()
         row = self.stacks.index(stack)
         return _NARROWING_WEIGHT / max(
@@ -157,7 +160,7 @@ class Decisions:
         )
 
     def are_soon_decided(self, workload: str, blocks: int) -> bool:
-        """Return whether about so many more blocks decide all open cells of a workload.
+        """Return whether `blocks` additional blocks are estimated to decide all open cells of a workload.
 
         False before deviations are known.
         """
@@ -170,71 +173,75 @@ class Decisions:
         )
 
     def are_complete(self) -> bool:
-        """Return whether a cell is decided and none is open in any workload."""
-        leaving = self._finished_cells()
-        settled = leaving | self._hopeless_cells()
-        return bool(leaving) and not any(self._open_cells(record.name, settled) for record in self.workloads)
+        """Return whether a cell is decided and no cell is open in any workload."""
+        finished = self._finished_cells()
+        settled = finished | self._hopeless_cells()
+        return bool(finished) and not any(self._open_cells(record.name, settled) for record in self.workloads)
 
     def expected_decisions(self) -> Mapping[str, float]:
         """Return the expected number of decisions from one more block of each workload.
 
-        A cell that needs about ten more blocks counts as a tenth of a decision. Empty with `all_blocks`: then the
-        values must not choose the number of blocks.
+        A cell that needs about ten more blocks counts as a tenth of a decision. Empty with `all_blocks`: for classical
+        tests after a fixed number of blocks, the values must not choose what is measured.
         """
         if self.all_blocks:
             return {}
         known, decided = self._current_state(), self._confirmed_cells()
         settled = decided | self._hopeless_cells()
-        near, wide = dict.fromkeys([record.name for record in self.workloads], 0.0), self._select_wide_cells(decided)
+        expected, wide = (
+            dict.fromkeys([record.name for record in self.workloads], 0.0),
+            self._select_wide_cells(decided),
+        )
         for head in known.compared:
             workload, shares = head[0], 1 / known.blocks_to_decide[head]
-            near[workload] += sum(
+            expected[workload] += sum(
                 float(shares[self.stacks.index(stack)]) for _, stack in self._open_cells(workload, settled)
             )
-            further = known.blocks_to_narrow[head]
+            blocks = known.blocks_to_narrow[head]
             for stack in (stack for name, stack in wide if name == workload):
-                near[workload] += _NARROWING_WEIGHT / max(float(further[self.stacks.index(stack)]), 1.0)
-        return near
+                expected[workload] += _NARROWING_WEIGHT / max(float(blocks[self.stacks.index(stack)]), 1.0)
+        return expected
 
     def _select_wide_cells(self, cells: set[CellKey]) -> set[CellKey]:
-        """Return those of these cells whose interval, of any headline, is wider than is asked for."""
-        widths = self._current_state().widths.items()
+        """Return the cells out of `cells` with an interval, of any headline, wider than the requested precision."""
         return cells & {
-            (workload, self.stacks[row]) for (workload, _), own in widths for row in np.flatnonzero(own > 1)
+            (workload, self.stacks[row])
+            for (workload, _), widths in self._current_state().widths.items()
+            for row in np.flatnonzero(widths > 1)
         }
 
     def variance_components(self, workload: str) -> VarianceComponents | None:
-        """Return the variance components of a workload's headline; None where they are unknown, or must not be used.
+        """Return the variance components of a workload's first headline; None if unknown.
 
-        With `all_blocks`, the values must not choose what is measured.
+        Also None with `all_blocks`: the values must then not choose what is measured.
         """
         if self.all_blocks:
             return None
         first = next(head for head in self._current_state().heads.values() if head.rule.workload == workload)
-        return headline_variance_components(first, self._baseline_row())
+        return headline_variance_components(first, self._baseline_rows())
 
     def _finished_cells(self) -> set[CellKey]:
         return set() if self.all_blocks else self._confirmed_cells()
 
     def _open_cells(self, workload: str, settled: set[CellKey]) -> set[CellKey]:
-        """Return the open cells of a workload: that of the A/A control where no other stack can be compared."""
-        given_up = self._hopeless_cells()
-        if (workload, self.baseline) in given_up:
+        """Return the open cells of a workload; if no other stack can be compared, that of the A/A control."""
+        hopeless = self._hopeless_cells()
+        if (workload, self.baseline) in hopeless:  # no stack can be compared
             return set()
         cells = {(workload, stack) for stack in self.stacks if stack not in (self.baseline, self.control)}
-        asked = cells - given_up or {(workload, self.control)} - given_up
-        return asked - settled
+        comparable = cells - hopeless or {(workload, self.control)} - hopeless
+        return comparable - settled
 
     def decided_cells(self) -> set[CellKey]:
         """Return the decided cells."""
         return set(self._current_state().decided)
 
     def _confirmed_cells(self) -> set[CellKey]:
-        """Return the decided cells that need no more blocks, as all blocks so far confirm them."""
+        """Return the decided cells that all blocks so far confirm: they need no more blocks."""
         return set(self._current_state().confirmed)
 
     def _current_state(self) -> _DecisionState:
-        """Compare all stacks with the baseline; computed once after each trial."""
+        """Return the comparisons of all stacks with the baseline; cached until the next trial."""
         if self._state is None:
             judged = [each for of_workload in self._looks.headline_verdicts().values() for each in of_workload]
             heads = {(each.head.rule.workload, each.head.rule.name): each.head for each in judged}
@@ -245,7 +252,7 @@ class Decisions:
             self._state = _DecisionState(
                 heads,
                 compared,
-                widths={place: self._widths(head, compared[place]) for place, head in heads.items()},
+                widths={place: self._compute_widths(head, compared[place]) for place, head in heads.items()},
                 decided=self._cells_where([(each.head, each.held_comparison.is_decided) for each in judged]),
                 confirmed=self._cells_where(
                     [
@@ -256,25 +263,29 @@ class Decisions:
             )
         return self._state
 
-    def _widths(self, head: Headline, compared: RatioComparison) -> NDArray[np.float64]:
-        """Return half the widths of the intervals, in those asked for: of a time to start, that of the time itself."""
+    def _compute_widths(self, head: Headline, compared: RatioComparison) -> NDArray[np.float64]:
+        """Return half the widths of the intervals as multiples of the requested precision.
+
+        For a quantity that is read by itself, such as a start time, the interval is that of the quantity and not of
+        its ratio.
+        """
         if head.rule.overall:
             return compared.relative_widths(self.precision)
         return np.asarray(head.quantity_half_widths() / np.log1p(self.precision))
 
-    def _baseline_row(self) -> BaselineRows:
+    def _baseline_rows(self) -> BaselineRows:
         control = self.stacks.index(self.control) if self.control in self.stacks else None
         return BaselineRows(self.stacks.index(self.baseline), control)
 
     def _cells_where(self, heads: Sequence[tuple[Headline, NDArray[np.bool_]]]) -> frozenset[CellKey]:
-        """Return the cells for which something holds in all headlines of their workload."""
-        asked = [
+        """Return the cells for which the rows of `heads` are true in all headlines of the workload."""
+        holds_by_cell = [
             ((head.rule.workload, stack), bool(holds[row]))
             for head, holds in heads
             for row, stack in enumerate(self.stacks)
             if stack != self.baseline and not self._is_skipped(head.rule.workload, stack)
         ]
-        return frozenset(cell for cell, _ in asked) - {cell for cell, holds in asked if not holds}
+        return frozenset(cell for cell, _ in holds_by_cell) - {cell for cell, holds in holds_by_cell if not holds}
 
     def _hopeless_cells(self) -> set[CellKey]:
         """Return the cells that never succeeded and were skipped once, or failed three times."""

@@ -18,21 +18,21 @@ class RunEvent:
 
 @dataclass(frozen=True)
 class PreparationStepBegins(RunEvent):
-    """The next step of the preparation begins; it may take seconds or minutes."""
+    """Begin of a preparation step, which may take seconds or minutes."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class WarningIssued(RunEvent):
-    """Something that the user should know, such as what could not be removed."""
+    """Warning to the user, for example about a leftover that cannot be removed."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class StackSkipped(RunEvent):
-    """A stack cannot run here."""
+    """Stack that cannot run here, with its problems."""
 
     stack: str
     problems: Sequence[Problem]
@@ -40,10 +40,10 @@ class StackSkipped(RunEvent):
 
 @dataclass(frozen=True)
 class RunBegins(RunEvent):
-    """Machines, images and networks are ready, and the first block follows.
+    """Begin of the measurement: machines, images and networks are ready, and the first block follows.
 
-    `run` has the trials of earlier calls, `stacks` counts those that can run. `cpus` are the CPUs of this machine that
-    are measured: nothing else should use them from now on.
+    `run` has the trials from before a resume; `stacks` is the number of stacks that can run. `cpus` are the CPUs of
+    this machine on which instances run: observers must not use them from now on.
     """
 
     run: Run
@@ -54,21 +54,21 @@ class RunBegins(RunEvent):
 
 @dataclass(frozen=True)
 class BlockBegins(RunEvent):
-    """A block follows; `timing` estimates the time left while it is measured."""
+    """Begin of a block; `timing` estimates the time left during the block."""
 
     timing: BlockTiming
 
 
 @dataclass(frozen=True)
 class TrialBegins(RunEvent):
-    """An instance is started next."""
+    """Begin of a trial: its instance is started next."""
 
     step: PlannedTrial
 
 
 @dataclass(frozen=True)
 class TurnsBegin(RunEvent):
-    """As many stacks have a turn each next; the turns of a block count from 0."""
+    """Begin of a round in which `stacks` stacks have a turn; rounds of a block are numbered from 0."""
 
     number: int
     stacks: int
@@ -76,14 +76,14 @@ class TurnsBegin(RunEvent):
 
 @dataclass(frozen=True)
 class TurnOfStack(RunEvent):
-    """A stack has its turn next."""
+    """Begin of a stack's turn."""
 
     step: PlannedTrial
 
 
 @dataclass(frozen=True)
 class TurnEnded(RunEvent):
-    """A stack has had a turn, with this output."""
+    """End of a stack's turn, with its output."""
 
     step: PlannedTrial
     raw: RawOutput
@@ -91,36 +91,36 @@ class TurnEnded(RunEvent):
 
 @dataclass(frozen=True)
 class TrialEnded(RunEvent):
-    """A trial is in the journal."""
+    """End of a trial, which is in the journal now."""
 
     trial: Trial
 
 
 @dataclass(frozen=True)
 class BlockEnded(RunEvent):
-    """A block is complete, and its trials are comparable; `run` has all trials so far."""
+    """End of a block, whose trials are comparable now; `run` has all trials so far."""
 
     run: Run
 
 
 RunObserver = Callable[[RunEvent], None]
-"""Called in the run's own thread. It must return at once for events of turns: those come between turns."""
+"""Function that observes a run, called in the run's thread: it must not delay turns, and so return at once for them."""
 
 
 def ignore_event(event: RunEvent) -> None:
-    """Ignore an event."""
+    """Do nothing."""
 
 
 def as_step_reporter(report: RunObserver) -> Callable[[str], None]:
-    """Return a function that reports a text as the next step of the preparation."""
+    """Return a function that reports a text as the begin of a preparation step."""
     return lambda text: report(PreparationStepBegins(text))
 
 
-def fan_out(*reporters: RunObserver) -> RunObserver:
-    """Return a reporter that passes each event on to all of these, in their order."""
+def fan_out(*observers: RunObserver) -> RunObserver:
+    """Return an observer that passes each event to all of these, in their order."""
 
-    def report(event: RunEvent) -> None:
-        for each in reporters:
-            each(event)
+    def observe_all(event: RunEvent) -> None:
+        for observe in observers:
+            observe(event)
 
-    return report
+    return observe_all

@@ -1,8 +1,8 @@
-"""Extra instances of a trial's stack, for workloads that need several: less memory, or more of them.
+"""Extra instances of a trial's stack, for workloads that vary the memory limit or the number of instances.
 
-Signs of a lack of memory are processes that a kernel kills, and pages that it moves to swap. A container's control
-group counts both, and a guest's own kernel those of the guest. Where the group has gone with its container, or never
-existed, the machine's counter of killed processes is used, which counts those of all groups.
+A lack of memory shows in two ways: a kernel kills processes, or moves pages to swap. A container's control group counts
+both, and so does a guest's kernel for the guest. If the group is gone with its container, or never existed, the
+machine's counter of killed processes is used, which includes all groups.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _GROUP_SWAP = re.compile(r"^total_swap (\d+)$", re.MULTILINE)
 _GUEST_SWAP = re.compile(r"^pswp(?:in|out) (\d+)$", re.MULTILINE)
 _PAGE_BYTES = 4096
 _MACHINE, _GUEST = "the machine's kernel", "the guest's kernel"
-_START_TIMEOUT_FACTOR = 5  # times as long as the trial's own instance took to start
+_START_TIMEOUT_FACTOR = 5  # times the start time of the trial's first instance
 
 
 def measure_footprint(context: RunContext, instances: Collection[Instance]) -> Footprint:
-    """Read what these instances cost their host together: those that are alive in addition do not count."""
+    """Return the footprint of these instances together; other live instances of the host do not count."""
     host, processes = context.host, [instance.processes() for instance in instances]
     others = (pid for other in context.live_instances if other not in instances for pid in other.processes())
     memory, count = measure_proportional_memory(
@@ -48,7 +48,7 @@ def measure_footprint(context: RunContext, instances: Collection[Instance]) -> F
 
 
 def _reported_bytes(host: Host, instance: Instance) -> int | None:
-    """Return the memory that a guest's own kernel counts as used; None for what has none, or does not answer."""
+    """Return the bytes that a guest's kernel counts as used; None without a guest kernel, or if it does not answer."""
     with suppress(TrialFailed):
         if instance.inside and has_own_kernel(host, instance.inside):
             return parse_meminfo(instance.inside.read("/proc/meminfo")).used_bytes
@@ -56,19 +56,19 @@ def _reported_bytes(host: Host, instance: Instance) -> int | None:
 
 
 def _sum_if_known(numbers: Iterable[int | None]) -> int | None:
-    """Add up; None if one is unknown: a partial sum would look like a result."""
+    """Return the sum; None if a number is unknown: a partial sum would look like a result."""
     known = [*numbers]
     return sum(number for number in known if number is not None) if known and None not in known else None
 
 
 def sum_matches(pattern: re.Pattern[str], text: str) -> int | None:
-    """Add up the numbers that a pattern finds; None if it finds none."""
-    found = [int(number) for number in pattern.findall(text)]
-    return sum(found) if found else None
+    """Return the sum of the numbers that a pattern matches; None without a match."""
+    numbers = [int(number) for number in pattern.findall(text)]
+    return sum(numbers) if numbers else None
 
 
 class MemoryShortageWatch:
-    """Watches one instance on a host, from before its start."""
+    """Watch for a lack of memory of one instance; create it before the instance starts, to have counters from then."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -79,7 +79,7 @@ class MemoryShortageWatch:
         self._killer: str | None = None
 
     def watch(self, instance: Instance) -> None:
-        """Record the instance, once it has answered."""
+        """Record the instance once it is ready."""
         self._instance = instance
         if pids := instance.processes():
             self._folder = group_folder(self._host, pids[0])
@@ -87,20 +87,20 @@ class MemoryShortageWatch:
             self._has_kernel = instance.inside is not None and has_own_kernel(self._host, instance.inside)
 
     def read_killer(self) -> None:
-        """Read who has killed processes of the instance, while it exists."""
+        """Read from the counters of a live instance whether a kernel has killed a process of it."""
         if self._has_kernel and sum_matches(_KILLS, self._read_inside(_VMSTAT)):
             self._killer = _GUEST
         elif (kills := self._count_cgroup_kills()) is not None:
             self._killer = _MACHINE if kills else ""
 
     def find_killer(self) -> str:
-        """Return whose kernel has killed a process of the instance for lack of memory; empty if none has."""
+        """Return which kernel has killed a process of the instance for lack of memory, as text; empty if none has."""
         if self._killer is None:
             return _MACHINE if self._count_host_kills() > self._before else ""
         return self._killer
 
     def swapped_bytes(self) -> int:
-        """Return what is in swap of the instance, or of a guest what has come and gone."""
+        """Return the bytes of the instance in swap; for a guest, the bytes moved to and from its swap so far."""
         if self._has_kernel:
             return _PAGE_BYTES * (sum_matches(_GUEST_SWAP, self._read_inside(_VMSTAT)) or 0)
         if not self._folder:
@@ -117,7 +117,7 @@ class MemoryShortageWatch:
         return sum_matches(_KILLS, "".join(self._host.read_matching(self._folder, name) for name in _CGROUP_KILL_FILES))
 
     def _read_inside(self, path: str) -> str:
-        """Return a file's text inside; empty where it cannot be read."""
+        """Return the text of a file inside the instance; empty if it cannot be read."""
         inside = self._instance.inside if self._instance else None
         with suppress(TareError):
             return inside.read(path) if inside else ""
@@ -126,10 +126,10 @@ class MemoryShortageWatch:
 
 @dataclass
 class ExtraInstances(InstanceStarter):
-    """Starts instances of a stack in the slots that are free; `spec` and `timeline` are those of the trial's own.
+    """Starter of extra instances in free slots; `spec` and `timeline` are those of the trial's first instance.
 
-    A server without memory is often silent, and its load would wait for it: both have `timeout_margin_seconds`. An
-    instance is late that takes five times as long to start as the trial's own, and these seconds more.
+    A server without memory often hangs, and its load with it: both get only `timeout_seconds`. The start of an
+    instance times out after five times the start time of the first instance plus `timeout_seconds`.
     """
 
     context: RunContext
@@ -140,7 +140,7 @@ class ExtraInstances(InstanceStarter):
 
     @property
     def memory_limit_bytes(self) -> int:
-        """The memory limit of the trial's own instance."""
+        """The memory limit of the trial's first instance."""
         return self.spec.limits.memory_bytes
 
     @contextmanager
@@ -148,11 +148,12 @@ class ExtraInstances(InstanceStarter):
         """Start an instance with the workload's server; see `InstanceStarter.start_instance`."""
         for technology in self.spec.stack:
             if technology.has_fixed_address or technology.provisions_machine:
-                what = f"{technology.name}: tare cannot start further instances of it"
+                what = f"{technology.name}: tare cannot start extra instances"
                 raise Unavailable(what, "leave this stack out of workloads that start several instances")
         with ExitStack() as exits:
             spec = self._take_free_slot(exits, limit_bytes or self.memory_limit_bytes).with_workload(workload)
             shortage, log = MemoryShortageWatch(self.context.host), TrialLog()
+            # Entered before the start and so left after the instance's end, when the counters are final.
             exits.enter_context(_detect_out_of_memory(shortage))
             parts = exits.enter_context(start_stack(self.context, spec, log))
             instance = combine_layers(parts)
@@ -172,22 +173,28 @@ class ExtraInstances(InstanceStarter):
             yield ExtraInstance(setup, shortage.swapped_bytes)
 
     def measure_footprint(self) -> Footprint:
-        """Return what all instances cost together; see `InstanceStarter.measure_footprint`."""
+        """Return the footprint of all instances together; see `InstanceStarter.measure_footprint`."""
         return measure_footprint(self.context, self.context.live_instances)
 
     def spare_memory_share(self) -> float:
-        """Return the share of memory that would be left; see `InstanceStarter`. Raises TrialFailed."""
+        """Return the share of the machine's memory that another full instance would leave; see `InstanceStarter`.
+
+        Raises TrialFailed if the machine does not report its memory.
+        """
         memory = parse_meminfo(self.context.host.read("/proc/meminfo"))
         if not memory.total_bytes or memory.available_bytes is None:
             raise TrialFailed("the machine does not report its memory", "see /proc/meminfo there")
         return (memory.available_bytes - self.memory_limit_bytes) / memory.total_bytes
 
     def _take_free_slot(self, exits: ExitStack, limit_bytes: int) -> InstanceSpec:
-        """Return what an instance with this limit of memory is started with in the first slot that is free."""
+        """Reserve the first free slot until `exits` closes; return the specification of an instance in it.
+
+        Raises TrialFailed if no slot is free.
+        """
         taken = {self.spec.slot, *self._used_slots}
         slot = next((each for each in range(SLOTS) if each not in taken), None)
         if slot is None:
-            raise TrialFailed(f"a network has {SLOTS} instances at most", "ask for fewer")
+            raise TrialFailed(f"a network has {SLOTS} instances at most", "request fewer instances")
         self._used_slots.add(slot)
         exits.callback(self._used_slots.remove, slot)
         moments = [mark.seconds for mark in self.timeline]
@@ -198,19 +205,19 @@ class ExtraInstances(InstanceStarter):
 
 @contextmanager
 def _explain_failure(failure_reason: Callable[[], str]) -> Iterator[None]:
-    """Describe why the server has ended, where it has: then this is why the load failed."""
+    """Context manager: prefix a failure with the reason why the server has ended, which explains the load's failure."""
     try:
         yield
     except TrialFailed as error:
-        words = "" if isinstance(error, Unreachable) else failure_reason()
-        if not words:
+        reason = "" if isinstance(error, Unreachable) else failure_reason()
+        if not reason:
             raise
-        raise TrialFailed(f"{words}; {error}", error.hint, error.output) from error
+        raise TrialFailed(f"{reason}; {error}", error.hint, error.output) from error
 
 
 @contextmanager
 def _read_killer_on_failure(shortage: MemoryShortageWatch) -> Iterator[None]:
-    """Look, after a failure, before the instance is taken away with what its control group has counted."""
+    """Context manager: after a failure, read the counters before the instance and its control group are removed."""
     try:
         yield
     except TrialFailed:
@@ -220,13 +227,13 @@ def _read_killer_on_failure(shortage: MemoryShortageWatch) -> Iterator[None]:
 
 @contextmanager
 def _detect_out_of_memory(shortage: MemoryShortageWatch) -> Iterator[None]:
-    """Raise a failure as OutOfMemory where a kernel has killed a process of the instance."""
+    """Context manager: raise a failure as OutOfMemory if a kernel has killed a process of the instance."""
     try:
         yield
     except (Unreachable, OutOfMemory):
         raise
     except TrialFailed as error:
         if killer := shortage.find_killer():
-            what = f"{killer} ended a process of it for lack of memory; {error}"
+            what = f"{killer} killed a process of the instance for lack of memory; {error}"
             raise OutOfMemory(what, error.hint, error.output) from error
         raise

@@ -58,7 +58,7 @@ class InsideCheck:
 
     def read(self, stack: str, inside: Host) -> None:
         """Read the conditions in an instance of a stack, the first time only, even if they could not be read then."""
-        if stack not in self._conditions:
+        if stack not in self._conditions:  # conditions follow from the technology: once a run is enough
             self._conditions[stack] = read_conditions(inside)
 
     def differences(self, stack: str) -> tuple[Difference, ...]:

@@ -1,6 +1,6 @@
-"""Job of a run: from a suite to a finished run folder. It prints nothing and reports to one observer.
+"""Job of a run: from a suite to a finished run folder. The module prints nothing and reports to one observer.
 
-The record of a run (run.json) also decides whether a resumed run still is the one that it was.
+A resumed run must match the record of the run (run.json): otherwise its new blocks could not be compared with the old.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _SETTINGS = TypeAdapter(dict[str, Any])
 
 
 def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
-    """Return the record of a run that is prepared."""
+    """Return the record (run.json) of a run whose machines and images are ready."""
     noise = tuple((each.name, f"{each.value} ({each.verdict})") for each in assess_noise(hosts.server.read))
     overrides = {
         stack.name: stack.override.describe(images.by_stack.get(stack.name)) for stack in suite.measured_stacks
@@ -86,29 +86,32 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         tuning=read_tuning(hosts.server.read),
         sample_seconds=suite.telemetry.every,
         beside=_sidecar_images(suite, images),
-        own={name: own for name, own in overrides.items() if own},
-        years=_years(suite, hosts),
+        own={name: override for name, override in overrides.items() if override},
+        years=_find_outdated_years(suite, hosts),
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured_stacks},
-        isolation={stack.name: _isolation(stack.layers) for stack in suite.measured_stacks},
+        isolation={stack.name: _describe_isolation(stack.layers) for stack in suite.measured_stacks},
         suite_folder=str(suite.folder.absolute()),
     )
 
 
-def _isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
+def _describe_isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:
     """Return the isolation of each layer, with the technology's name where there are several."""
     return tuple(replace(each.isolation, layer=each.name if len(layers) > 1 else "") for each in layers)
 
 
-def _years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
-    """Return the year of each stack of one layer whose technology is an old one."""
-    own = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
-    asked = {name: layer for name, layer in own.items() if type(layer).outdated_since is not Technology.outdated_since}
-    years = {name: layer.outdated_since(layer.version(hosts.server)) for name, layer in asked.items()}
+def _find_outdated_years(suite: Suite, hosts: RunHosts) -> dict[str, str]:
+    """Return the year of the installed version by stack, for stacks of one layer with an outdated technology."""
+    single = {stack.name: stack.layers[0] for stack in suite.stacks if len(stack.layers) == 1}
+    # Reading a version starts a program: only technologies that define `outdated_since` are asked.
+    dated = {
+        name: layer for name, layer in single.items() if type(layer).outdated_since is not Technology.outdated_since
+    }
+    years = {name: layer.outdated_since(layer.version(hosts.server)) for name, layer in dated.items()}
     return {name: year for name, year in years.items() if year}
 
 
 def workload_record(planned: PlannedWorkload) -> WorkloadRecord:
-    """Return what the record of a run has of a workload."""
+    """Return the record of a workload for run.json, with its settings without secrets."""
     return WorkloadRecord(
         name=planned.name,
         use=planned.use,
@@ -121,26 +124,26 @@ def workload_record(planned: PlannedWorkload) -> WorkloadRecord:
 
 
 def _sidecar_images(suite: Suite, images: RunImages) -> dict[str, str]:
-    """Return the images of sidecar services, by the services' names."""
-    services = [each for workload in suite.by_name.values() for each in workload.sidecars]
-    found = {each.name: images.sidecars[each.image] for each in services}
-    return {name: image.origin or image.digest for name, image in found.items()}
+    """Return the origin of each sidecar service's image by the service's name, or its digest if tare built it."""
+    services = [service for workload in suite.by_name.values() for service in workload.sidecars]
+    by_name = {service.name: images.sidecars[service.image] for service in services}
+    return {name: image.origin or image.digest for name, image in by_name.items()}
 
 
 def machines_by_role(suite: Suite, hosts: RunHosts) -> dict[str, Facts]:
-    """Return the machines that take part, by role, except those that a technology will lend."""
-    lent = all(stack.layers[-1].provisions_machine for stack in suite.stacks)
-    server = {} if lent else {"server": hosts.server.facts()}
-    further = {f"client {number}": each.facts() for number, each in enumerate(hosts.extra_clients, start=2)}
-    return {"controller": LocalHost().facts(), **server, "client": hosts.client.facts(), **further}
+    """Return the facts of the machines by role; machines that a technology provisions later are missing."""
+    only_provisioned = all(stack.layers[-1].provisions_machine for stack in suite.stacks)
+    server = {} if only_provisioned else {"server": hosts.server.facts()}
+    extra_clients = {f"client {number}": host.facts() for number, host in enumerate(hosts.extra_clients, start=2)}
+    return {"controller": LocalHost().facts(), **server, "client": hosts.client.facts(), **extra_clients}
 
 
 def check_same(before: RunRecord, now: RunRecord) -> None:
     """Raise UsageError for a run of another machine, tare, image or settings: its blocks would not be comparable."""
     if before.tare != now.tare:
-        hint = f"go on with tare {before.tare}, or start a new run"
+        hint = f"continue with tare {before.tare}, or start a new run"
         raise UsageError(f"the run was made by tare {before.tare}, and this is {now.tare}", hint)
-    if before.machine != now.machine:
+    if before.machine != now.machine:  # another kernel or microcode changes the values
         raise UsageError("the run was made on another machine, or on this one before a change", "start a new run")
     if before.stacks != now.stacks:
         raise UsageError("the run was made by a tare that measured other stacks of this suite", "start a new run")
@@ -148,15 +151,15 @@ def check_same(before: RunRecord, now: RunRecord) -> None:
         raise UsageError("the run was made with another image", "start a new run, or use the tare that made it")
     if other := _find_changed_settings(before, now):
         hint = "a file that the suite names may have changed: restore it, or start a new run"
-        raise UsageError(f"settings are not those that the run began with: {', '.join(other)}", hint)
+        raise UsageError(f"settings have changed since the run began: {', '.join(other)}", hint)
     fitted = {each.name: each.fits for each in before.tuning}
     if other := [each.name for each in now.tuning if fitted.get(each.name, each.fits) != each.fits]:
-        hint = "`tare tune` shows them: set them as they were, or start a new run"
-        raise UsageError(f"settings of the machine are not those that the run began with: {', '.join(other)}", hint)
+        hint = "restore them (`tare tune` shows them), or start a new run"
+        raise UsageError(f"settings of the machine have changed since the run began: {', '.join(other)}", hint)
 
 
 def _find_changed_settings(before: RunRecord, now: RunRecord) -> list[str]:
-    """Return the settings of workloads that have changed, such as requests that come from a file; new ones have not."""
+    """Return the changed settings of workloads, such as requests from a file; settings that are new do not count."""
     began = {each.name: each.settings for each in before.workloads}
     return [
         f"{name} of {each.name}"
@@ -168,7 +171,7 @@ def _find_changed_settings(before: RunRecord, now: RunRecord) -> list[str]:
 
 @dataclass(frozen=True)
 class Job:
-    """A suite to run into a folder, within a budget. The journal of a run that is continued has its record."""
+    """Suite to run, its journal and its budget; None for no budget. The journal of a resumed run has its record."""
 
     suite: Suite
     journal: Journal
@@ -176,7 +179,7 @@ class Job:
 
 
 def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None = None) -> Job:
-    """Return the job of a new run. Raises UsageError if its folder exists, unless a run ended there without a trial."""
+    """Return the job of a new run in the folder `out`. Raises UsageError if the folder exists and has a trial."""
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
     if folder.exists() and not holds_no_trial(folder):
         raise UsageError(f"{folder}: the folder already exists", "choose another --out, or continue it with --resume")
@@ -184,14 +187,16 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
 
 
 def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
-    """Return the job that continues a run; raises UsageError if the folder is none."""
+    """Return the job that continues the run in `folder`. Raises UsageError if that is no writable run folder."""
     journal = Journal(folder)
     record = journal.read()
     if not os.access(folder, os.W_OK):
         owner = folder.stat().st_uid
-        own = f"it belongs to user {owner}, who may go on" if owner != os.geteuid() else "is it mounted read-only?"
-        hint = f"{own}; `tare report` and other readers need not write"
-        raise UsageError(f"{folder}: the run cannot go on, as nothing can be written there", hint)
+        fix = (
+            f"continue as user {owner}, its owner" if owner != os.geteuid() else "check whether it is mounted read-only"
+        )
+        hint = f"{fix}; `tare report` and other readers need not write"
+        raise UsageError(f"{folder}: the run cannot continue: the folder is not writable", hint)
     for name in ("raw", "telemetry"):
         make_within(folder, name)
     suite = read_suite(folder / "suite.toml", folder=record.base_folder)
@@ -199,30 +204,33 @@ def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
 
 
 def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
-    """Return a job of some blocks, from 0, all of which are measured; raises UsageError where it has not so many."""
+    """Return the job with only these blocks, counted from 0; all their trials are measured, decided or not.
+
+    Raises UsageError if the suite has fewer blocks.
+    """
     if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
         raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
     return Job(replace(job.suite, only_blocks=numbers, until="blocks"), job.journal, job.budget_seconds)
 
 
 def require_root(command: str) -> None:
-    """Raise TareError unless this is root."""
+    """Raise TareError with a hint for `command` unless this process runs as root."""
     if os.geteuid():
         raise TareError("only root can start containers, machines and networks", f"sudo {command}")
 
 
 def execute(job: Job, observe: RunObserver) -> Stop:
-    """Run a suite to its end, or to Ctrl-C; return why it ended. The journal then has all trials.
+    """Run a suite until its end or Ctrl-C; return why it ended. The journal then has all trials.
 
-    Where a machine was rebooted, what was made there is made again, and the run continues within the rest of its
-    budget. This puts the process into a private mount namespace, for good. Raises TareError if nothing can be measured.
+    After a reboot of a machine, tare prepares the machine again and continues within the rest of the budget. The
+    process stays in a private mount namespace afterwards. Raises TareError if nothing can be measured.
     """
     say, journal, before = as_step_reporter(observe), job.journal, job.journal.record
     with lock_this_machine(), _usual_scheduling():
         require_tools(LocalHost())
         require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
         _remove_leftovers(say, observe)
-        isolate_mounts()
+        isolate_mounts()  # the kernel removes all mounts of this namespace if tare is killed
         main = resolve_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
         suite = job.suite.configured_for(main)
         by_stack = build_stack_images(suite, say, before)
@@ -236,11 +244,11 @@ def execute(job: Job, observe: RunObserver) -> Stop:
                     observe(RunBegins(journal.run, len(suite.stacks) - len(unusable), suite.by_name, cpus))
                     stop = RunLoop(work, context, journal, observe).run()
             except Rebooted as error:
-                observe(WarningIssued(f"{error}: what was made there is made again, and the run goes on"))
+                observe(WarningIssued(f"{error}: preparing it again; the run continues"))
                 if job.budget_seconds is not None:
                     left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
             except KeyboardInterrupt:
-                if not (journal.folder / "run.json").exists():
+                if not (journal.folder / "run.json").exists():  # nothing was recorded: there is no run to end
                     raise
                 stop = Stop(StopReason.INTERRUPT)
         with suppress(OSError):  # on a full disk the record keeps its empty stop reason
@@ -252,9 +260,9 @@ def execute(job: Job, observe: RunObserver) -> Stop:
 def _prepare_run(
     suite: Suite, journal: Journal, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
 ) -> Iterator[tuple[RunContext, Problems]]:
-    """Context manager: connect to the machines, make what the run needs, and begin or continue its record.
+    """Context manager: connect to the machines, prepare images and stacks, and begin or continue the run's record.
 
-    Yield the context with the problems of the stacks that cannot run.
+    Yield the context, and the problems of the stacks that cannot run.
     """
     say, before, workloads = as_step_reporter(observe), journal.record, tuple(suite.by_name.values())
     with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
@@ -265,7 +273,7 @@ def _prepare_run(
         client = resolve_client_root(workloads, suite.image.release, say)
         sidecars = resolve_sidecar_images(workloads, say, before.beside if before else {})
         images = RunImages(main, client, outer, by_stack, sidecars)
-        if suite.hosts.client is None:
+        if suite.hosts.client is None:  # tare's work would disturb the instances on their CPUs
             os.sched_setaffinity(0, hosts.placement.client)
         _report_skipped(suite, unusable, observe)
         record = make_record(suite, hosts, images)
@@ -280,33 +288,36 @@ def _prepare_run(
 
 
 def _create_folder(journal: Journal, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
-    """Make the run folder, or add to the record of a resumed run which client root it has now."""
+    """Create the run folder; for a resumed run, add the packages of the present client root to the record.
+
+    Raises UsageError if the folder cannot be created.
+    """
     if before := journal.record:
         journal.amend(clients=before.clients | record.clients)
         return
     if journal.folder.exists():
-        text = f"{journal.folder}: a run was ended there before its first trial; this one takes its place"
+        text = f"{journal.folder}: replacing a run that ended before its first trial"
         observe(PreparationStepBegins(text))
     if names := find_secret_names(suite_text):
         observe(
             WarningIssued(
-                f"the run folder keeps the suite as it is written, with {', '.join(names)}: show it to nobody"
+                f"the run folder contains the suite as it is written, with {', '.join(names)}: do not share it"
             )
         )
     try:
         journal.create(record, suite_text)
     except OSError as error:
-        what = f"{journal.folder}: cannot be made: {format_os_error(error)}"
+        what = f"{journal.folder}: cannot create the folder: {format_os_error(error)}"
         raise UsageError(what, "choose another folder with --out") from error
 
 
 def _report_skipped(suite: Suite, unusable: Problems, observe: RunObserver, earlier: Problems | None = None) -> None:
-    """Report the stacks that cannot run; raises TareError if nothing remains to compare."""
+    """Report the stacks that cannot run. Raises TareError without a baseline, or if no stack remains."""
     for stack, problems in unusable.items():
         observe(StackSkipped(stack, problems))
     skipped = {*unusable, *(earlier or {})}
     if suite.baseline in skipped and len(skipped) < len(suite.stacks):
-        what = f"the baseline {suite.baseline} cannot run here, and nothing could be compared with it"
+        what = f"the baseline {suite.baseline} cannot run here: no stack can be compared with it"
         raise TareError(what, 'fix this, or name another stack: baseline = "…" in [suite]')
     if len(skipped) == len(suite.stacks):
         raise TareError("none of the suite's stacks can run here", "`tare doctor` says how to fix this")
@@ -314,10 +325,10 @@ def _report_skipped(suite: Suite, unusable: Problems, observe: RunObserver, earl
 
 @contextmanager
 def _usual_scheduling() -> Iterator[None]:
-    """Context manager: run at the usual priority, and give CPUs and priority back after the block.
+    """Context manager: run at priority 0, and restore CPU affinity and priority after the block.
 
-    What this process starts inherits its priority, but what an engine's daemon starts does not. A run also keeps this
-    process off the CPUs of its instances.
+    Under `nice`, stacks would not be comparable: children of this process inherit its priority, children of an engine's
+    daemon do not. The affinity is restored because a run moves this process off the CPUs of its instances.
     """
     cpus, priority = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
     os.setpriority(os.PRIO_PROCESS, 0, 0)
@@ -329,16 +340,16 @@ def _usual_scheduling() -> Iterator[None]:
 
 
 def _remove_leftovers(say: Callable[[str], None], observe: RunObserver) -> None:
-    """Remove what killed runs have left; report what stays."""
+    """Remove the leftovers of killed runs, and report those that cannot be removed."""
     if read_pending_undos(ledger_folder()):
-        say("removing what a killed run has left")
+        say("removing leftovers of a killed run")
     for trouble in clean_up(lambda _: None):
-        observe(WarningIssued(f"a killed run left what cannot be undone: {trouble}"))
+        observe(WarningIssued(f"a leftover of a killed run cannot be removed: {trouble}"))
 
 
 @contextmanager
 def _report_leftovers(observe: RunObserver) -> Iterator[None]:
-    """Report what a run could not undo, which stays in the ledger."""
+    """Context manager: report the undo commands that fail at the end of a run; they stay in the ledger."""
     before = read_pending_undos(ledger_folder())
     try:
         yield
@@ -349,4 +360,4 @@ def _report_leftovers(observe: RunObserver) -> Iterator[None]:
             machine = f" (on {left.machine.ssh})" if left.machine else ""
             observe(WarningIssued(f"not undone: {shorten_command(argv)}{machine}"))
         if stays:
-            observe(WarningIssued("`tare clean` tries again, and says what is in the way"))
+            observe(WarningIssued("`tare clean` retries them and prints the errors"))

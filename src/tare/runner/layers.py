@@ -1,11 +1,12 @@
-"""Layers of a stack, started one inside the other: an instance that has an inside is itself a host.
+"""Layers of a stack, started one inside the other: the inside of an instance is the host of the next layer.
 
-tare starts the outermost on the machine under test; its inside gets a network, a folder and the image, and so on. Each
-layer's cost is recorded separately: the time since its parent layer became ready, and the footprint on its own host.
+tare starts the outermost layer on the machine under test. Its inside gets a network, a folder and the image, and then
+starts the next layer. The cost of each layer is recorded separately: the time since its parent layer became ready, and
+the footprint on its host.
 
-A machine around other layers boots an image with the engines (`tare.images.recipes.machine_recipe`). tare starts it
-once for each stack, copies the image into it, lets the inner technology's engine import it, and keeps the disk. Every
-trial starts on a fresh copy of that disk.
+An outer machine boots an image with the engines (`tare.images.recipes.machine_recipe`). tare starts the machine once
+for each stack, copies the image into it, lets the inner technology's engine import the image, and stores the disk.
+Every trial starts on a fresh copy of that disk.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from tare.runner.context import InstanceSpec, RunContext, create_instance_name, 
 from tare.runner.trial_log import TrialLog
 
 PROBE = "/usr/lib/tare/probe"
-_PROBE_REPORT_SECONDS = 5.0  # for the client to report that no answer came
+PROBE_ERROR = "probe: "  # the probe's error messages begin with it
+_PROBE_REPORT_SECONDS = 5.0  # after its time-out, for the probe to report that no answer came
 _IN_LAYER = "in the layer "
 _COPY_SECONDS = 600.0
 
 
 class CommandRecorder:
-    """A host that records the commands of a technology, for the report."""
+    """Host that records the commands of a technology, for the report."""
 
     def __init__(self, host: Host, commands: list[tuple[str, ...]]) -> None:
         self._host = host
@@ -50,7 +52,7 @@ class CommandRecorder:
         )
 
     def stop(self) -> None:
-        """Record no more: the commands that follow are the workload's."""
+        """Stop recording: later commands are the workload's."""
         self._commands = None
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -70,7 +72,7 @@ class CommandRecorder:
 
 @dataclass(frozen=True)
 class StartedLayer:
-    """A started layer: its context, and the seconds from when its parent layer was ready until it was."""
+    """Started layer: its context, and the seconds from the readiness of its parent layer until its readiness."""
 
     name: str
     context: RunContext
@@ -80,7 +82,7 @@ class StartedLayer:
 
     @property
     def host(self) -> Host:
-        """The host that it runs on."""
+        """The host that the layer runs on."""
         return self.context.host
 
 
@@ -88,7 +90,7 @@ StartedLayers = tuple[StartedLayer, ...]
 
 
 def combine_layers(parts: StartedLayers) -> Instance:
-    """Return a stack as one instance: inside and address of the innermost layer, footprint of the outermost."""
+    """Return a stack as one instance: with the innermost layer's inside and address, and the outermost's footprint."""
     outermost, innermost = parts[0].instance, parts[-1].instance
     if len(parts) == 1:
         return innermost
@@ -106,10 +108,10 @@ def combine_layers(parts: StartedLayers) -> Instance:
 def start_stack(
     context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
 ) -> Iterator[StartedLayers]:
-    """Start a stack, layer by layer; every layer is then ready for the client.
+    """Context manager: start the layers of a stack, the outermost first, and wait for the readiness of each.
 
-    `before_request` is called before the start of the outermost layer. Yield the layers, the outermost first. Raises
-    TrialFailed or Unavailable, which name the layer of a nested stack.
+    `before_request` is called right before the start of the outermost layer. Yield the layers, the outermost first.
+    Raises TrialFailed or Unavailable; in a nested stack, the message names the layer.
     """
     technology, nested = spec.technology, len(spec.stack) > 1
     if technology.provisions_machine:
@@ -129,7 +131,8 @@ def start_stack(
         part = StartedLayer(technology.name, context, spec, instance, seconds)
         if not nested:
             inside = instance.inside
-            if isinstance(inside, ExecHost) and inside.resident:  # a machine around other layers keeps its rights
+            # Only the innermost layer gets the workload's conditions: an engine in an outer machine needs all rights.
+            if isinstance(inside, ExecHost) and inside.resident:
                 inside.resident.set_conditions()
             yield (part,)
             return
@@ -142,15 +145,15 @@ def start_stack(
 
 @contextmanager
 def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: TrialLog) -> Iterator[StartedLayers]:
-    """Start the inner layers of a stack on the machine that the outermost provisions, as on any machine over SSH.
+    """Context manager: provision a machine, and start the inner layers there as on any machine over SSH.
 
-    Preparation there, such as copying the image, does not count: earlier marks move forward by its duration. The limits
-    are those of the innermost instance: the machine itself has none.
+    Preparation of the machine, such as copying the image, does not count as start time: earlier marks move forward by
+    its duration. The limits apply to the innermost instance; the machine itself has none.
     """
     technology, inner = spec.technology, spec.stack[:-1]
     if context.provision is None or not inner:
         raise Unavailable(
-            f"{technology.name} lends a machine, but not when [hosts.server] names one", "leave out [hosts.server]"
+            f"{technology.name} provisions its machine: [hosts.server] cannot name another", "leave out [hosts.server]"
         )
     timeline = StartTimeline(technology=technology.name)
     host = CommandRecorder(context.host, log.commands)
@@ -158,13 +161,13 @@ def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: 
     with ExitStack() as exits:
         try:
             with prefix_errors(technology, nested=True):
-                lent = technology.provision_machine(host, context.ledger, folder, timeline.mark)
-                machine, instance = exits.enter_context(lent)
+                provisioning = technology.provision_machine(host, context.ledger, folder, timeline.mark)
+                machine, instance = exits.enter_context(provisioning)
                 host.stop()
                 within = exits.enter_context(context.provision(machine, spec))
-                asked = spec.limits
-                wanted = LimitsSpec(len(asked.cpus), asked.memory_bytes, asked.open_files)
-                limits = within.restrict_limits(wanted)
+                # CPU numbers are this machine's: only their count is meaningful on the provisioned one.
+                requested = LimitsSpec(len(spec.limits.cpus), spec.limits.memory_bytes, spec.limits.open_files)
+                limits = within.restrict_limits(requested)
         finally:
             log.marks += timeline.marks
             _name_by_layer(log, len(log.marks) - len(timeline.marks), technology.name, outermost=True, innermost=False)
@@ -185,7 +188,10 @@ def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: 
 
 
 def start_timeout_seconds(technology: Technology, level: int, cautions: Iterable[Caution]) -> float:
-    """Return the seconds in which an instance must answer, `level` layers deep on machines with these cautions."""
+    """Return the time-out of an instance's start in seconds, `level` layers deep: longer if machines are nested.
+
+    An emulated machine under test, known from `cautions`, counts as a level.
+    """
     emulated = any(caution.kind == "emulated" for caution in cautions)
     machines = level + technology.can_host + emulated
     return technology.start_timeout_seconds * (NESTED_TIMEOUT_FACTOR if machines > 1 else 1)
@@ -195,7 +201,7 @@ def start_timeout_seconds(technology: Technology, level: int, cautions: Iterable
 def start_layer(
     context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
 ) -> Iterator[Instance]:
-    """Start the outermost layer of a stack, and wait until it is ready for the client on the first of its ports."""
+    """Context manager: start the outermost layer of a stack, and wait until it is ready for the client."""
     technology, network = spec.technology, context.network.with_slot(spec.slot)
     name = create_instance_name(network)
     ports = (READINESS_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
@@ -241,11 +247,15 @@ def start_layer(
 
 
 def _mark_ready(probe: Process, timeline: StartTimeline, timeout_seconds: float, clock_ahead_seconds: float) -> None:
-    """Mark the first answer, and the moment at which `init` began, if its clock is the client's."""
+    """Mark the first answer as `ready`, and the begin of `init` as `userspace` if it lies between request and answer.
+
+    The begin of `init` is on the instance's clock, which only without a separate kernel is the client's. Raises
+    TimedOut without an answer.
+    """
     try:
         answered, word, *began = probe.read_line(timeout_seconds + _PROBE_REPORT_SECONDS).text.split()
     except TrialFailed as error:
-        target, _, problem = probe.errors().strip().rpartition("probe: ")[2].partition(": ")
+        target, _, problem = probe.errors().strip().rpartition(PROBE_ERROR)[2].partition(": ")
         if not problem:
             raise
         what = f"{target} did not answer the client within {timeout_seconds:g} s: {problem}"
@@ -256,11 +266,12 @@ def _mark_ready(probe: Process, timeline: StartTimeline, timeout_seconds: float,
         userspace = int(began[0]) / 1e9 - clock_ahead_seconds
         if requested <= userspace <= ready:
             timeline.mark("userspace", userspace)
+    # The offset between the clocks of two machines has an error: without `max`, a fast start might end before it began.
     timeline.mark("ready", max(ready, requested))
 
 
 def _name_by_layer(log: TrialLog, begin: int, layer: str, *, outermost: bool, innermost: bool) -> None:
-    """Name the marks from `begin` on after their layer, except for the stack's one `requested` and one `ready`."""
+    """Prefix the marks from index `begin` on with their layer, except the stack's only `requested` and `ready`."""
     log.marks[begin:] = [
         mark if (outermost if mark.name == "requested" else innermost) else Mark(f"{layer}:{mark.name}", mark.seconds)
         for mark in log.marks[begin:]
@@ -269,59 +280,63 @@ def _name_by_layer(log: TrialLog, begin: int, layer: str, *, outermost: bool, in
 
 @contextmanager
 def prefix_errors(technology: Technology, nested: bool) -> Iterator[None]:
-    """Add the layer's name to a failure that does not have it."""
+    """Context manager: add the layer's name to the message of an error, unless an inner layer did so."""
     try:
         yield
     except TareError as error:
         if not nested or str(error).startswith(_IN_LAYER):
             raise
         what = f"{_IN_LAYER}{technology.name}: {str(error).removeprefix(f'{technology.name}: ')}"
-        if isinstance(error, TrialFailed):
+        if isinstance(error, TrialFailed):  # keep the class: loads tell a lack of memory or room from other failures
             kind = next(kind for kind in (TimedOut, OutOfMemory, Unschedulable, TrialFailed) if isinstance(error, kind))
             raise kind(what, error.hint, error.output) from error
         raise (Unavailable if isinstance(error, Unavailable) else TareError)(what, error.hint) from error
 
 
 def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:
-    """Make the disk of the machine around a stack's inner layers, unless it exists.
+    """Make the disk of a stack's outer machine, with the image inside, unless the disk exists.
 
-    Raises Unavailable, which names the layer.
+    Raises Unavailable with the layer's name.
     """
     technology, inner, outer = spec.technology, spec.stack[:-1], context.images.outer
-    if not inner or technology.provisions_machine:  # there, it is done when the machine is provisioned
+    if not inner or technology.provisions_machine:  # a provisioned machine is prepared when it has been provisioned
         return
     disk = str(spec.outer_image(outer).disk)
     if context.host.run("test", "-e", disk, timeout=30, check=False).exit_code == 0:
         if isinstance(context.host, LocalHost):
             hold_in_cache(Path(disk))
         return
-    assert outer is not None  # noqa: S101 - `outer_image` has looked
+    assert outer is not None  # noqa: S101 - `outer_image` raises otherwise
     say(f"starting {technology.name}, to put the image into it once")
     with (
         prefix_errors(technology, nested=True),
         start_layer(context, spec.outer_spec(outer), TrialLog()) as instance,
     ):
         if instance.inside is None or instance.disk_file is None:
-            raise Unavailable(f"{technology.name}: its machine has no disk that can be kept", "report this")
+            raise Unavailable(f"{technology.name}: its machine has no disk file to store", "report this")
         within = context.create_inner_context(instance, spec)
         with prefix_errors(inner[-1], nested=True), inner[-1].run_engine(within.host):
             if problems := tuple(inner[-1].problems(within.host)):
-                words = "; ".join(problem.what for problem in problems)
-                raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {words}", problems[0].fix)
-            say(f"carrying the image into {technology.name}")
+                what = "; ".join(problem.what for problem in problems)
+                raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {what}", problems[0].fix)
+            say(f"copying the image into {technology.name}")
             image = copy_to_host(within.host, spec.image)
             if len(inner) > 1:
                 copy_to_host(within.host, outer)
                 prepare_disk(within, spec.inner_spec(within), say)
             else:
-                say(f"giving the image to {inner[-1].name}")
+                say(f"importing the image into {inner[-1].name}")
                 inner[-1].prepare_image(within.host, image)
+            # The disk is copied from outside: data in the guest's page cache would be missing.
             within.host.run("sync", timeout=_COPY_SECONDS)
-        say("keeping the disk")
+        say("storing the disk")
         form = PurePosixPath(instance.disk_file).suffix[1:]
+        # -U: the running monitor holds a lock on the disk. The guest has synced all that was written.
         copy = ("qemu-img", "convert", "-U", "-f", form, "-O", "qcow2", "-B", str(outer.disk), "-F", "raw")
         context.host.run(*copy, instance.disk_file, f"{disk}.new", timeout=_COPY_SECONDS)
-        # A relative name, beside the disk: the folder may be moved, or have another path.
+        # The base file has a path relative to the disk: the cache may be moved, or have another path on a host.
         base = f"{outer.digest}/{outer.disk.name}"
         context.host.run("qemu-img", "rebase", "-u", "-b", base, "-F", "raw", f"{disk}.new", timeout=30)
-        context.host.run("mv", f"{disk}.new", disk, timeout=30)
+        context.host.run(
+            "mv", f"{disk}.new", disk, timeout=30
+        )  # atomic: an interrupted copy is never taken for the disk

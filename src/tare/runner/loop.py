@@ -1,13 +1,13 @@
-"""Measurement loop: run blocks of trials until all is decided, or the plan or the budget ends.
+"""Measurement loop: run blocks of trials until all cells are decided, or until the plan or the budget ends.
 
-A workload is measured in each block as often as is most informative for its time. A block costs its starts, and then
-its turns. Where rounds differ more than fresh instances do, more rounds tell more than more blocks. The number of
-rounds that makes an answer cheapest is
+A block takes the time of its starts and of its rounds. If rounds vary more than fresh instances do, additional rounds
+give more information than additional blocks. The number of rounds with the lowest variance per second is
 
     sqrt(seconds of all starts / seconds of a round * variance within / variance between)
 
 (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013, 63-74, section 6). The first block has the
-workload's own number, later ones a multiple of it: a workload is measured once more as a whole, in another pass.
+number of rounds that the workload defines, a pass. Later blocks have whole passes: a workload divides its measurement
+into rounds by itself, and can only be repeated as a whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tare.suites.plan import Block, PlannedTrial, plan, select_remaining
 from tare.suites.stack_overrides import StackOverride
 from tare.suites.suite import PlannedWorkload, Suite
 
-_MAX_PASSES = 10  # passes: beyond it, the variance between blocks is known too badly to go on
+_MAX_PASSES = 10  # with more passes in fewer blocks, the variance between blocks would hardly be known
 _RESUMED = Caution(
     "resumed-block", "the run was stopped within this block and resumed: its trials are not close in time"
 )
@@ -44,32 +44,35 @@ _RESUMED = Caution(
 
 @dataclass
 class FailureWatch:
-    """What trials have failed for, by workload; `workloads` are those that the run still measures."""
+    """Reasons of failed trials by workload, to stop a run in which nothing works.
+
+    `workloads` are those that the run still measures.
+    """
 
     workloads: frozenset[str]
     _reasons: dict[str, set[str]] = field(default_factory=dict)
     _works: bool = False
 
     def resume(self, done: Iterable[Trial]) -> None:
-        """Take the trials from before the run was resumed into account: failures may have been fixed since."""
+        """Learn from the trials before a resume; only successes count, because failures may have been fixed since."""
         self._works = any(trial.status == "ok" for trial in done)
 
     def learn(self, trial: Trial) -> None:
-        """Take a trial into account."""
+        """Record the outcome of a trial."""
         if trial.status == "ok":
             self._works = True
         elif trial.status == "failed":
             self._reasons.setdefault(trial.workload, set()).add(normalize_reason(trial.reason))
 
     def is_certain(self) -> bool:
-        """Return whether every workload has failed, each for one reason."""
-        alike = all(len(self._reasons.get(workload, ())) == 1 for workload in self.workloads)
-        return bool(self.workloads) and alike and not self._works
+        """Return whether every workload has failed, each always for the same reason, and no trial has succeeded."""
+        has_one_reason = all(len(self._reasons.get(workload, ())) == 1 for workload in self.workloads)
+        return bool(self.workloads) and has_one_reason and not self._works
 
 
 @dataclass(frozen=True)
 class BlockDuration:
-    """What a block takes: seconds of all its starts, and of a pass, which has so many rounds."""
+    """Estimated duration of a block: seconds of all its starts, seconds of a pass, and the rounds of a pass."""
 
     start_seconds: float
     pass_seconds: float
@@ -77,12 +80,12 @@ class BlockDuration:
 
     @property
     def seconds(self) -> float:
-        """What a block of one pass takes."""
+        """The seconds of a block of one pass."""
         return self.start_seconds + self.pass_seconds
 
 
 def block_duration(block: Block, estimates: DurationEstimates) -> BlockDuration:
-    """Estimate what a block takes."""
+    """Estimate the duration of a block."""
     return BlockDuration(
         sum(estimates.start_seconds_of(step) for step in block.trials),
         sum(estimates.pass_seconds_of(step) for step in block.trials),
@@ -91,7 +94,7 @@ def block_duration(block: Block, estimates: DurationEstimates) -> BlockDuration:
 
 
 def optimal_passes(components: VarianceComponents, duration: BlockDuration, max_seconds: float = math.inf) -> int:
-    """Return the number of passes of a block that may take so many seconds."""
+    """Return the number of passes with the lowest variance per second, for a block of at most `max_seconds`."""
     if not duration.pass_seconds > 0:
         return 1
     per_round = duration.pass_seconds / duration.rounds
@@ -102,7 +105,7 @@ def optimal_passes(components: VarianceComponents, duration: BlockDuration, max_
 
 @dataclass(frozen=True)
 class RemainingWork:
-    """The work of a run: a suite, the trials that are already done, the stacks that cannot run, and the budget."""
+    """Work of a run: a suite, trials that are done, stacks that cannot run, and the budget; None for no limit."""
 
     suite: Suite
     done: tuple[Trial, ...]
@@ -110,16 +113,16 @@ class RemainingWork:
     budget_seconds: float | None
 
     def blocks(self) -> tuple[Block, ...]:
-        """Return the remaining blocks. A stack that does not run keeps one step a workload, for the reason."""
+        """Return the remaining blocks. A stack that cannot run keeps one step per workload, to record the reason."""
         noted = {(trial.workload, trial.stack) for trial in self.done if trial.status == "skipped"}
         left = []
         for block in select_remaining(plan(self.suite), {trial.trial for trial in self.done}):
             can = [step for step in block.trials if not self.skip_reason(step)]
             cannot = [step for step in block.trials if self.skip_reason(step)]
-            unsaid = [step for step in cannot if (step.workload, step.stack) not in noted]
-            noted |= {(step.workload, step.stack) for step in unsaid}
+            unrecorded = [step for step in cannot if (step.workload, step.stack) not in noted]
+            noted |= {(step.workload, step.stack) for step in unrecorded}
             if can:
-                left.append(block.with_steps((*unsaid, *can)))
+                left.append(block.with_steps((*unrecorded, *can)))
         return tuple(left)
 
     def skip_reason(self, step: PlannedTrial) -> str:
@@ -131,7 +134,7 @@ class RemainingWork:
 
 
 class RunLoop:
-    """Runs the remaining blocks of a run, and decides after each which are needed next."""
+    """Loop over the remaining blocks of a run, which decides after each block which ones are still needed."""
 
     def __init__(self, work: RemainingWork, context: RunContext, journal: Journal, observe: RunObserver) -> None:
         suite, began = work.suite, journal.run.record
@@ -165,7 +168,7 @@ class RunLoop:
         self._schedule = Schedule((), work.budget_seconds, time.monotonic(), self._estimates, min_blocks=least)
 
     def run(self) -> Stop:
-        """Run the remaining blocks; return why it stopped."""
+        """Run the remaining blocks; return why the loop stopped."""
         self._warn_of_shortfall(self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of))
         self._plan_needed_blocks()
         reason = StopReason.PLAN
@@ -182,14 +185,15 @@ class RunLoop:
                     ended.append(each)
                     if not in_turns:
                         self._record(ended.pop())
-                self._record(*ended)  # comparable only with each other: all of them, or none
-            except (Unreachable, NotRecorded) as error:
+                # Trials in turns are comparable only with each other: a killed run records all of a block, or none.
+                self._record(*ended)
+            except (Unreachable, NotRecorded) as error:  # every later trial would fail for the same reason
                 return Stop(StopReason.ERROR, str(error))
             self._observe(BlockEnded(self._journal.run))
             if self._failures.is_certain():
                 return Stop(StopReason.FAILING)
             if not self._recorded.issuperset(step.trial for step in block.trials):
-                # Its command does not end on the baseline.
+                # The block ended early: the command never ends on the baseline. Later blocks would time out as well.
                 self._remaining = tuple(each for each in self._remaining if each.workload != block.workload)
             if block.index == 0 and all(each.index for each in self._remaining):
                 self._warn_of_shortfall(self._remaining)
@@ -198,14 +202,14 @@ class RunLoop:
         return Stop(StopReason.DECIDED if all_decided else reason)
 
     def _plan_needed_blocks(self, more_past: int = 0) -> None:
-        """Schedule the blocks that are still needed: how often each measures, and those first that add most."""
+        """Schedule the blocks that are still needed: set their passes, and put the most informative ones first."""
         needed = self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of)
         self._schedule = self._schedule.with_blocks(needed, more_past)
         _set_passes(self._estimates, self._schedule, self._decisions, self._work)
         self._schedule = self._schedule.order_blocks(self._decisions.expected_decisions())
 
     def _next_block(self) -> Block | None:
-        """Take the next block from those that are left; shorten it if only that fits the budget."""
+        """Remove and return the next block, shortened if only this makes it fit the budget; None without a block."""
         if not self._schedule.blocks:
             return None
         block = self._schedule.blocks[0]
@@ -218,14 +222,14 @@ class RunLoop:
         return next(each for each in self._work.suite.workloads if each.name == block.workload)
 
     def _run_block(self, block: Block) -> Iterator[FinishedTrial]:
-        """Record the trials of a block that are skipped, and return the others. These run while they are iterated."""
+        """Record the skipped trials of a block, and return an iterator that runs the others."""
         self._recorded = set()
         is_resumed = (block.workload, block.index) in self._interrupted
         cautions = (_RESUMED,) if is_resumed else ()
         reasons = {step: self._work.skip_reason(step) for step in block.trials}
         for step, reason in reasons.items():
             if reason:
-                self._record((_skipped_trial(step, reason, cautions), ()))
+                self._record((_create_skipped_trial(step, reason, cautions), ()))
         steps = tuple(step for step, reason in reasons.items() if not reason)
         passes = {step.stack: self._estimates.passes_of(step) for step in steps}
         return self._block_runner.run(
@@ -233,7 +237,7 @@ class RunLoop:
         )
 
     def _record(self, *ended: FinishedTrial) -> None:
-        """Write trials to the journal, and learn from them."""
+        """Write trials to the journal, and update estimates, decisions and failures with them."""
         trials = self._units.check_trials(trial for trial, _ in ended)
         self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
         self._recorded |= {trial.trial for trial in trials}
@@ -244,7 +248,7 @@ class RunLoop:
             self._observe(TrialEnded(trial))
 
     def _warn_of_shortfall(self, blocks: Sequence[Block]) -> None:
-        """Warn if the budget is too short for an interval: before the first block, and when durations are known."""
+        """Warn if the budget is too short for intervals: before the first block, and again with measured durations."""
         if blocks and self._work.budget_seconds is not None:
             references = (self._work.suite.baseline, self._work.suite.control)
             if short := find_shortfall(blocks, self._estimates, references, self._schedule.remaining_seconds()):
@@ -252,7 +256,10 @@ class RunLoop:
 
 
 def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, single_pass: bool) -> Schedule:
-    """Return the schedule; its next block has only open cells and a single pass where no more fits the budget."""
+    """Return the schedule, with the next block shortened if only this makes it fit the budget.
+
+    A shortened block has only open cells, and one pass if `single_pass`.
+    """
     if schedule.has_time_for_next():
         return schedule
     block, passes = schedule.blocks[0], schedule.estimates.passes
@@ -266,30 +273,31 @@ def shorten_to_fit(schedule: Schedule, decisions: Decisions, *, single_pass: boo
 
 
 def _set_passes(estimates: DurationEstimates, schedule: Schedule, decisions: Decisions, work: RemainingWork) -> None:
-    """Set how often the next block of each workload is measured: as often as the suite says, or as tells most.
+    """Set the passes of each workload's next block: from the suite's `rounds`, or the most informative number.
 
-    The latter matters only where the first blocks do not decide all cells anyway. It takes no more than its share of
-    the time that the first blocks of all workloads leave.
+    One pass is enough if the minimum of blocks probably decides all cells. Additional passes take at most the
+    workload's share of the time that is left after the minimum of blocks of all workloads.
     """
-    following = {block.workload: block for block in reversed(schedule.blocks)}
+    following = {block.workload: block for block in reversed(schedule.blocks)}  # the first block of each workload wins
     costs = {name: block_duration(block, estimates) for name, block in following.items()}
     once = sum(costs[name].seconds * max(0, MIN_VALUES - block.index) for name, block in following.items())
     spare = max(0.0, schedule.remaining_seconds() - once) / max(1, len(following))
     for planned in work.suite.workloads:
         block, workload = following.get(planned.name), planned.workload
+        # If a time limit decides the number of rounds, stacks have different numbers: additional rounds have no pairs.
         if block is None or workload.runs_exclusively or workload.is_adaptive or planned.limits.seconds:
             continue
         if work.suite.rounds is not None:
             estimates.passes[planned.name] = math.ceil(work.suite.rounds / workload.rounds)
-        elif block.index and (found := decisions.variance_components(planned.name)):
-            further = max(1, MIN_VALUES - block.index)
-            is_enough, own = decisions.are_soon_decided(planned.name, further), costs[planned.name]
-            estimates.passes[planned.name] = (
-                1 if is_enough else optimal_passes(found, own, own.seconds + spare / further)
-            )
+        elif block.index and (components := decisions.variance_components(planned.name)):
+            blocks_left = max(1, MIN_VALUES - block.index)
+            is_enough, duration = decisions.are_soon_decided(planned.name, blocks_left), costs[planned.name]
+            # Without this limit, two workloads of a five-minute demo took twice the rounds and left a third one block.
+            max_seconds = duration.seconds + spare / blocks_left
+            estimates.passes[planned.name] = 1 if is_enough else optimal_passes(components, duration, max_seconds)
 
 
-def _skipped_trial(step: PlannedTrial, reason: str, cautions: tuple[Caution, ...]) -> Trial:
+def _create_skipped_trial(step: PlannedTrial, reason: str, cautions: tuple[Caution, ...]) -> Trial:
     return Trial(
         trial=step.trial,
         block=step.block,

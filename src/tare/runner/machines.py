@@ -1,7 +1,7 @@
 """Machines of a run: this machine, or others over SSH, for instances, client, or both.
 
-The client, where the load runs, is a network namespace of the machine under test, or another machine. It has its own
-CPUs, and its own root file system with the load generators.
+The client, where the load runs, is a network namespace of the machine under test, or another machine. It has dedicated
+CPUs, and a private root file system with the load generators.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ true
 # When tare is killed, the kernel sends SIGTERM to `supervise`, which ends the load's process tree.
 _DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "TERM", "--")
 _REMOTE_STATE_FOLDER = Path("/var/lib/tare")
-_MAX_PROCESSES = 1 << 22  # of Linux
+_MAX_PROCESSES = 1 << 22  # Linux has no higher process numbers (PID_MAX_LIMIT)
 
 
 @contextmanager
 def create_client(
     ledger: Ledger, network: Network, client_image: Image, cpus: Sequence[int], folder: Path
 ) -> Iterator[ExecHost]:
-    """Yield the client of a run as a host; remove it after the block. `ledger` is that of the client's machine."""
+    """Context manager: create the client of a run and yield it as a host. `ledger` is that of the client's machine."""
     name = f"{network.prefix}-client"
     with (
         fresh_root(ledger, client_image, folder) as root,
@@ -73,9 +73,9 @@ def create_client(
 
 @contextmanager
 def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: str = "") -> Iterator[RunHosts]:
-    """Connect to the machines of a run, and choose this number of CPUs for an instance.
+    """Context manager: connect to the machines of a run, lock them, and choose `cpus` CPUs for an instance.
 
-    Raises Unreachable or TareError with the reason.
+    Raises Unreachable, or TareError if a machine is locked by another run or named twice.
     """
     prefix = provisioned_prefix or _name_prefix(hosts)
     supervisor = image.root / SUPERVISE[1:]
@@ -87,12 +87,12 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.register_undo("rm", "-f", socket))
                 known[target] = stack.enter_context(connect_machine(LocalHost(), target, socket, supervisor))
-                if provisioned_prefix:  # a provisioned server is ours alone, and the clients are locked already
+                if provisioned_prefix:  # no other run knows a provisioned server, and the clients are locked already
                     continue
                 is_another = stack.enter_context(lock_remote_machine(known[target], target.ssh))
                 if hosts.extra_clients and not is_another:
-                    what = f"{target.ssh} is a machine that [hosts] has under another name"
-                    raise TareError(what, "name each machine once: several clients are machines of their own")
+                    what = f"{target.ssh}: [hosts] names this machine twice"
+                    raise TareError(what, "name each machine once: every client must be a separate machine")
 
         def host(target: SshTarget | None) -> Host:
             return LocalHost() if target is None else known[target]
@@ -103,31 +103,33 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
 
 
 def assign_cpus(hosts: Sequence[Host], count: int, *, client_is_local: bool = True) -> CpuPlacement:
-    """Choose the CPUs of instances and client: different ones if both are on one machine.
+    """Return the CPUs of instances and client: different CPUs if both are on one machine.
 
     `hosts` are the server, the client, and the extra clients.
     """
     server, client, *_ = hosts
-    placement = choose_cpus(_cores(server), count)
+    placement = choose_cpus(_read_cores_to_use(server), count)
     cautions = (*placement.cautions, *emulation_cautions(hosts))
     if client_is_local:
         return CpuPlacement(placement.server, placement.client, cautions)
+    # Instances may use all CPUs of the server: the client has those of another machine.
     cautions = tuple(caution for caution in cautions if caution.kind != "shared-cpus")
-    return CpuPlacement(placement.server, _cpus(client), cautions, placement.client)
+    return CpuPlacement(placement.server, _read_cpus_to_use(client), cautions, placement.client)
 
 
-def _cores(host: Host) -> Sequence[Sequence[int]]:
+def _read_cores_to_use(host: Host) -> Sequence[Sequence[int]]:
+    # The user may have restricted tare to some CPUs, by `taskset` or a container.
     allowed = os.sched_getaffinity(0) if isinstance(host, LocalHost) else None
     online = [tuple(cpu for cpu in core if allowed is None or cpu in allowed) for core in read_cores(host.read)]
     return [core for core in online if core]
 
 
-def _cpus(host: Host) -> tuple[int, ...]:
-    return tuple(sorted(cpu for core in _cores(host) for cpu in core))
+def _read_cpus_to_use(host: Host) -> tuple[int, ...]:
+    return tuple(sorted(cpu for core in _read_cores_to_use(host) for cpu in core))
 
 
 def emulation_cautions(hosts: Sequence[Host]) -> tuple[Caution, ...]:
-    """Warn of machines that are emulated in software: values from there hold for no real machine."""
+    """Return a caution if machines are emulated in software: their values hold for no real machine."""
     names = ("the server's", "the client's", *(f"client {number}'s" for number in range(2, len(hosts))))
     emulated = [name for name, host in zip(names, hosts, strict=True) if is_emulated(host)]
     text = f"{' and '.join(emulated)} processors are emulated in software: these are not values of any real machine"
@@ -142,14 +144,14 @@ def open_context(
     telemetry: TelemetryConfig,
     on_provisioned: Callable[[Facts], None] = lambda _: None,
 ) -> Iterator[RunContext]:
-    """Make what all trials of a run share, the network and the client; remove it after the block.
+    """Context manager: create the network and the client that all trials of a run share, and yield the run's context.
 
-    All images are those of this machine. `on_provisioned` is called with the facts of each provisioned machine.
+    `images` have paths on this machine. `on_provisioned` is called with the facts of each provisioned machine.
     """
     prefix = hosts.provisioned_prefix or _name_prefix(hosts.targets)
     with ExitStack() as stack:
-        kept = not hosts.provisioned_prefix
-        server = stack.enter_context(_open_ledger(hosts.server, hosts.targets.server, prefix, is_persistent=kept))
+        is_persistent = not hosts.provisioned_prefix
+        server = stack.enter_context(_open_ledger(hosts.server, hosts.targets.server, prefix, is_persistent))
         clients = (server,) if hosts.client_is_local else _open_client_ledgers(stack, hosts, prefix)
         roots = [_copy_if_remote(each.host, images.client) for each in clients]
         if not hosts.client_is_local:
@@ -160,8 +162,8 @@ def open_context(
         stack.enter_context(restore_controllers(server))
         network = stack.enter_context(_create_network(hosts, server, clients, prefix))
         for ledger in (server, *clients):
-            ledger.host.run("mkdir", "-p", "-m", "700", str(_instances(ledger.host)), timeout=30)
-        client, *extra = map(stack.enter_context, _clients(hosts, clients, roots, network))
+            ledger.host.run("mkdir", "-p", "-m", "700", str(_instances_folder(ledger.host)), timeout=30)
+        client, *extra = map(stack.enter_context, _prepare_clients(hosts, clients, roots, network))
         yield RunContext(
             hosts=hosts,
             images=there,
@@ -170,23 +172,25 @@ def open_context(
             limits=Limits(hosts.placement.server, limits.memory_bytes, limits.open_files),
             telemetry=telemetry,
             client=client,
-            instances_folder=_instances(server.host),
+            instances_folder=_instances_folder(server.host),
             extra_clients=tuple(extra),
             client_address=_client_address(hosts) if extra else "",
             clock_ahead_seconds=_clock_ahead_seconds(hosts.client),
             cache=stack.enter_context(HostCache()),
-            provision=None if hosts.targets.server else _provisioner(hosts, images, limits, telemetry, on_provisioned),
+            provision=None
+            if hosts.targets.server
+            else _create_provisioner(hosts, images, limits, telemetry, on_provisioned),
         )
 
 
-def _provisioner(
+def _create_provisioner(
     hosts: RunHosts,
     images: RunImages,
     limits: LimitsSpec,
     sampling: TelemetryConfig,
     on_provisioned: Callable[[Facts], None],
 ) -> Provision:
-    """Return what opens a context on a provisioned machine, and prepares the inner layers of a stack there."""
+    """Return a context manager that opens a context on a provisioned machine and prepares a stack's inner layers."""
 
     @contextmanager
     def provision(target: SshTarget, spec: InstanceSpec) -> Iterator[RunContext]:
@@ -194,12 +198,12 @@ def _provisioner(
         reached = Hosts(target, hosts.targets.client, hosts.targets.extra_clients)
         with connect_machines(reached, images.main, len(hosts.placement.server), _name_prefix(reached)) as machines:
             on_provisioned(machines.server.facts())
-            # Nothing runs beside what is on a provisioned server.
+            # Without images of sidecar services: they cannot run on a provisioned machine.
             needed = RunImages(images.main, images.client, images.outer if len(inner) > 1 else None, images.by_stack)
             with open_context(machines, needed, limits, sampling) as context:
                 if problems := tuple(inner[-1].problems(context.host)):
-                    words = "; ".join(problem.what for problem in problems)
-                    raise Unavailable(f"in the layer {inner[-1].name}: {words}", problems[0].fix)
+                    what = "; ".join(problem.what for problem in problems)
+                    raise Unavailable(f"in the layer {inner[-1].name}: {what}", problems[0].fix)
                 prepare_stack(context, context.create_spec(*inner), lambda _: None)
                 yield context
 
@@ -207,7 +211,7 @@ def _provisioner(
 
 
 def prepare_stack(context: RunContext, spec: InstanceSpec, say: Callable[[str], None]) -> None:
-    """Give the image to a stack's technology, or make the disk of the machine around its inner layers."""
+    """Let a stack's technology import the image, or make the disk of the stack's outer machine."""
     if len(spec.stack) > 1:
         prepare_disk(context, spec, say)
     else:
@@ -215,26 +219,27 @@ def prepare_stack(context: RunContext, spec: InstanceSpec, say: Callable[[str], 
 
 
 class _InMemoryLedger(Ledger):
-    """Ledger of a provisioned server, without a file: an entry in this machine's ledger deletes the whole server."""
+    """Undo ledger of a provisioned server, without a file: this machine's ledger deletes the server as a whole."""
 
     def _write(self) -> None:
         pass
 
 
 def _name_prefix(hosts: Hosts) -> str:
-    """Return the prefix of a run's names: its process number, or on other machines a hash of it and this controller.
+    """Return the prefix of a run's names: the process number or, on other machines, a hash.
 
-    The hash is also of the server's name: several machines may be provisioned at the same time. The name of a network
-    card has room for six digits. A killed run may have had the same process number: its leftovers keep their names
-    until `tare clean`, and another number is taken, which no process can have.
+    The hash is of process number, boot ID and server name: several controllers may use one machine, and one controller
+    may provision several at the same time. Six digits, because names of network cards have at most 15 characters.
     """
     if hosts == Hosts():
-        names = [f"tare-{os.getpid() + further:x}" for further in range(0, 1 << 24, _MAX_PROCESSES)]
+        # Leftovers of a killed run keep its names until `tare clean`. If this process has the number of such a run, it
+        # takes a number instead that no process can have.
+        names = [f"tare-{os.getpid() + offset:x}" for offset in range(0, 1 << 24, _MAX_PROCESSES)]
         folder = ledger_folder()
         return next((name for name in names if not (folder / f"{name}.jsonl").exists()), names[-1])
     server = hosts.server.ssh if hosts.server else ""
-    unlike = f"{os.getpid()} {server} {LocalHost().read(BOOT_ID)}"
-    return f"tare-{hashlib.sha256(unlike.encode()).hexdigest()[:6]}"
+    identity = f"{os.getpid()} {server} {LocalHost().read(BOOT_ID)}"
+    return f"tare-{hashlib.sha256(identity.encode()).hexdigest()[:6]}"
 
 
 @contextmanager
@@ -254,7 +259,7 @@ def _create_network(
     return create_routed_network(server, clients, prefix, hosts.server_address)
 
 
-def _instances(host: Host) -> Path:
+def _instances_folder(host: Host) -> Path:
     """Return the folder of the instances and the client on a machine of the run."""
     return (state_folder() if isinstance(host, LocalHost) else _REMOTE_STATE_FOLDER) / "instances"
 
@@ -274,32 +279,32 @@ def _copy_images(hosts: RunHosts, images: RunImages) -> RunImages:
         client=images.client,
         outer=copy_image(images.outer) if images.outer else None,
         by_stack={name: copy_image(image) for name, image in images.by_stack.items()},
-        sidecars={wanted: copy_image(image) for wanted, image in images.sidecars.items()},
+        sidecars={spec: copy_image(image) for spec, image in images.sidecars.items()},
     )
 
 
 def _clock_ahead_seconds(host: Host) -> float:
-    """Return the seconds by which a machine's monotonic clock is ahead of ours."""
+    """Return the seconds by which a machine's monotonic clock is ahead of this machine's."""
     return read_clock(host, host.supervisor).ahead_seconds if isinstance(host, SshHost) else 0.0
 
 
 def _open_client_ledgers(stack: ExitStack, hosts: RunHosts, prefix: str) -> tuple[Ledger, ...]:
-    """Open a ledger for each client of a run; they are closed with `stack`."""
+    """Open an undo ledger for each client of a run; `stack` closes them."""
     names = [f"{prefix}-client", *(f"{prefix}-client-{n}" for n in range(2, 2 + len(hosts.extra_clients)))]
     opened = [_open_ledger(host, target, name) for name, (host, target) in zip(names, hosts.clients, strict=True)]
     return tuple(map(stack.enter_context, opened))
 
 
-def _clients(
+def _prepare_clients(
     hosts: RunHosts, ledgers: Sequence[Ledger], roots: Sequence[Image], network: Network
 ) -> Iterator[AbstractContextManager[ExecHost]]:
-    """Yield the clients of a run, each in its root and on its CPUs; they are made when they are entered."""
-    cpus = (hosts.placement.client, *map(_cpus, hosts.extra_clients))
-    for ledger, root, own in zip(ledgers, roots, cpus, strict=True):
-        yield create_client(ledger, network, root, own, _instances(ledger.host) / f"{network.prefix}-client")
+    """Yield context managers that create the clients of a run, each on its machine, in its root and on its CPUs."""
+    cpus_by_client = (hosts.placement.client, *map(_read_cpus_to_use, hosts.extra_clients))
+    for ledger, root, cpus in zip(ledgers, roots, cpus_by_client, strict=True):
+        yield create_client(ledger, network, root, cpus, _instances_folder(ledger.host) / f"{network.prefix}-client")
 
 
 def _client_address(hosts: RunHosts) -> str:
-    """Return the first client's address as the extra ones see it."""
+    """Return the address at which extra clients reach the first client."""
     target = hosts.targets.client
     return (target.address if target else "") or source_address(hosts.client, hosts.server_address)

@@ -23,9 +23,10 @@ Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that ca
 
 
 def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) -> dict[str, Image]:
-    """Return the images of the stacks that have one of their own, by name; build those that are not cached.
+    """Return the per-stack images by stack; build those that are not cached.
 
-    A run that is continued (`before`) gets the same images again. Raises TareError.
+    A resumed run (`before` is its record) gets the same images again. Raises TareError if an image lacks a program of
+    a workload.
     """
     workloads = tuple(suite.by_name.values())
     known: dict[ImageSpec, Image] = {}
@@ -33,18 +34,18 @@ def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) 
     for stack in suite.measured_stacks:
         if stack.override.source is None:
             continue
-        wanted = stack.override.apply_to_image(suite.image)
-        if wanted not in known:
+        spec = stack.override.apply_to_image(suite.image)
+        if spec not in known:
             origin = before.own.get(stack.name, {}).get("image", "") if before else ""
-            known[wanted] = resolve_image(wanted, workloads, say, origin)
-        images[stack.name] = known[wanted]
-        for workload in workloads:
-            stack.override.apply_to_workload(workload).adapt_to_image(known[wanted])  # raises now for what is missing
+            known[spec] = resolve_image(spec, workloads, say, origin)
+        images[stack.name] = known[spec]
+        for workload in workloads:  # raise errors now and not in the stack's first trial
+            stack.override.apply_to_workload(workload).adapt_to_image(known[spec])
     return images
 
 
 def check_programs(suite: Suite, image: Image, stack_images: Mapping[str, Image]) -> None:
-    """Raise SuiteError for each program that the image of its stack does not have."""
+    """Raise SuiteError with all programs of workloads that the images of their stacks do not have."""
     missing = [
         fault
         for stack in suite.measured_stacks
@@ -58,22 +59,22 @@ def check_programs(suite: Suite, image: Image, stack_images: Mapping[str, Image]
 
 
 def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:
-    """Copy images to the server of a run, if that is another machine; technologies look for them there."""
-    if hosts.targets.server is not None:
+    """Copy images to the server of a run, if the server is another machine; technologies expect them there."""
+    if hosts.targets.server is not None:  # on this machine, the image cache is used as it is
         say(f"copying the image to {hosts.targets.server.ssh} (first run only)")
         for image in images:
             copy_to_host(hosts.server, image)
 
 
 def build_outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
-    """Return the image of the machines around inner layers; None if no stack has one that tare boots."""
+    """Return the image of outer machines; None if tare boots no outer machine in any stack."""
     nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].provisions_machine > 1]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
     return ensure_image(say, machine_recipe(inner)) if nested else None
 
 
 def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Problems:
-    """Let each stack's technology prepare the image; return the problems of stacks that cannot take it."""
+    """Let each stack's technology prepare the image; return the problems of the stacks that fail."""
 
     def prepare(stack: Stack) -> Sequence[Problem]:
         if len(stack.layers) == 1:
@@ -87,8 +88,8 @@ def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Pr
 
 
 def problems_by_stack(stacks: Iterable[Stack], check: Callable[[Stack], Sequence[Problem]]) -> Problems:
-    """Return the problems of the stacks that have some; an engine that hangs, or a bug, costs its own stack alone."""
-    found: dict[str, tuple[Problem, ...]] = {}
+    """Return the problems by stack, for stacks that have some. An error of `check` becomes a problem of its stack."""
+    problems_of: dict[str, tuple[Problem, ...]] = {}
     for stack in stacks:
         try:
             problems = tuple(check(stack))
@@ -96,12 +97,12 @@ def problems_by_stack(stacks: Iterable[Stack], check: Callable[[Stack], Sequence
             reason = to_tare_error(error)
             problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
         if problems:
-            found[stack.name] = problems
-    return found
+            problems_of[stack.name] = problems
+    return problems_of
 
 
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
-    """Return the problems of the stacks whose outermost technology cannot run on a host, by stack."""
+    """Return the problems by stack, for stacks whose outermost technology cannot run on a host."""
 
     def check(stack: Stack) -> Sequence[Problem]:
         say(f"checking {stack.name}")

@@ -1,8 +1,8 @@
-"""Sanitizing of a trial before it is written: no secrets, and nothing that the run folder cannot hold.
+"""Sanitizing of a trial before it is written: remove secrets, and values that JSON cannot represent.
 
-A plug-in may return what JSON lacks, or a wrong type. A secret is known by its name: `DB_PASSWORD=…` in an environment,
-`--token …` in a command line, or the password of an address. Its value is replaced wherever it stands in what is
-recorded; a short one only there, as it may be any word.
+A plug-in may return a value without a JSON form, or of a wrong type. A secret is known by its name: `DB_PASSWORD=…` in
+an environment, `--token …` in a command line, or the password in a URL. Its value is masked in all recorded texts. A
+short value is masked only next to its name, because it may be a common word.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tare.model.trial import Caution, RawOutput, Trial
 
 _FIELDS: dict[str, TypeAdapter[Any]] = {name: TypeAdapter(hint) for name, hint in get_type_hints(Trial).items()}
 _RAW: TypeAdapter[Any] = TypeAdapter(RawOutput)
-_MAX_SHOWN_CHARACTERS = 200  # characters of what a plug-in returned
+_MAX_SHOWN_CHARACTERS = 200  # of a plug-in's value in a message: it may be megabytes of output
 MASK = "***"
 _ENDS = r"passwd|password|passphrase|requirepass|pwd|secret|token|api[_-]?key|private[_-]?key|credentials?"
 _NAME = rf"(?:[\w.-]*(?:{_ENDS})|(?:[\w.-]*[_.-])?pass)"
@@ -29,15 +29,15 @@ _OPTION = re.compile(rf"--?{_NAME}|{_NAME}=", re.IGNORECASE)  # its value is the
 _ADDRESS = re.compile(r"(://[^/\s:@]*:)([^/\s@]+)@")
 _APART = re.compile(r"[\s\"']+")  # words of a script that is one word
 _MIN_SECRET_CHARACTERS = 6
-Secret = tuple[str, str]  # what comes right before it, and its value
+Secret = tuple[str, str]  # the text right before its value, and the value
 
 
 def drop_unserializable(
     trial: Trial, raw: Sequence[RawOutput], technology: str, workload: str
 ) -> tuple[Trial, tuple[RawOutput, ...]]:
-    """Return a trial and its raw output without what JSON cannot hold or what could not be read again.
+    """Return a trial and its raw output without values that cannot be written as JSON and read again.
 
-    If there was any, a trial that was ok has failed: its reason names the plug-in and what it returned.
+    A trial with such a value fails: its reason names the plug-in and the value.
     """
     faults = [
         f"{workload}: a run cannot hold its raw output: {_describe_value(each)}"
@@ -63,7 +63,7 @@ def drop_unserializable(
 
 
 def _find_unserializable(name: str, value: object) -> Iterator[object]:
-    """Return what cannot be recorded of a field: some of its elements, or all of it."""
+    """Yield the elements of a tuple field, or the value of another field, that cannot be recorded."""
     for each in value if isinstance(value, tuple) else ():
         if not _is_serializable(_FIELDS[name], (each,)):
             yield each
@@ -72,14 +72,14 @@ def _find_unserializable(name: str, value: object) -> Iterator[object]:
 
 
 def _select_serializable(name: str, value: object) -> object:
-    """Return what can be recorded of a field: its other elements, a text without lone surrogates, or None."""
+    """Return a recordable replacement: the other elements of a tuple, a text without lone surrogates, or None."""
     if isinstance(value, tuple):
         return tuple(each for each in value if _is_serializable(_FIELDS[name], (each,)))
     return str(value).encode("utf-8", "replace").decode("utf-8") if _is_serializable(_FIELDS[name], "") else None
 
 
 def _is_serializable(adapter: TypeAdapter[Any], value: object) -> bool:
-    """Return whether a value can be written as JSON and read again as its type."""
+    """Return whether a value can be written as JSON and read again as the type of `adapter`."""
     try:
         adapter.validate_json(json.dumps(value, default=asdict, allow_nan=False))
     except (TypeError, ValueError):
@@ -88,7 +88,7 @@ def _is_serializable(adapter: TypeAdapter[Any], value: object) -> bool:
 
 
 def _describe_value(value: object) -> str:
-    """Show what a plug-in returned; of a dataclass, only the field that is wrong."""
+    """Return a value as text for a message; of a dataclass, only the first field that cannot be recorded."""
     if is_dataclass(value) and not isinstance(value, type):
         for name, hint in get_type_hints(type(value)).items():
             if not _is_serializable(TypeAdapter(hint), getattr(value, name)):
@@ -97,7 +97,7 @@ def _describe_value(value: object) -> str:
 
 
 def redact_secrets(trial: Trial, raw: Sequence[RawOutput]) -> tuple[Trial, tuple[RawOutput, ...]]:
-    """Return a trial and its raw output without the secrets that its commands name."""
+    """Return a trial and its raw output in which the secrets of its commands are masked."""
     commands = (*trial.commands, *(each.argv for each in raw))
     secrets = {secret for words in commands for secret in _find_secrets(words)}
     if not secrets:
@@ -124,7 +124,7 @@ def redact_secrets(trial: Trial, raw: Sequence[RawOutput]) -> tuple[Trial, tuple
 
 
 def redact_settings(value: Any) -> Any:
-    """Return settings, in JSON's types, without secrets: of names and texts, of commands, and of pairs of both."""
+    """Return settings, as JSON values, with masked secrets: in tables, in pairs of name and value, and in commands."""
     match value:
         case dict():
             return {
@@ -143,7 +143,7 @@ def redact_settings(value: Any) -> Any:
 
 
 def find_secret_names(text: str) -> tuple[str, ...]:
-    """Return the names of the secrets that a text such as a suite has."""
+    """Return the names of the secrets in a text such as a suite."""
     names = (before.strip(" =:") for before, _ in _find_secrets([text.replace(",", " ")]))
     return tuple(dict.fromkeys("the password of an address" if name.startswith("//") else name for name in names))
 
@@ -162,11 +162,12 @@ def _find_secrets(words: Sequence[str]) -> Iterator[Secret]:
 
 
 def _mask_words(words: Sequence[str], secrets: Collection[Secret]) -> tuple[str, ...]:
-    pairs = zip(("", *words), words, strict=False)  # the last word is before none
+    pairs = zip(("", *words), words, strict=False)  # each word with the one before: the first list is one longer
     return tuple(MASK if (f"{before} ", word) in secrets else _mask_text(word, secrets) for before, word in pairs)
 
 
 def _mask_text(text: str, secrets: Collection[Secret]) -> str:
+    # The longest first: a secret may contain another, and would no longer be recognized after its part is masked.
     for before, value in sorted(secrets, key=lambda secret: len(secret[1]), reverse=True):
         text = text.replace(f"{before}{value}", f"{before}{MASK}")
         if len(value) >= _MIN_SECRET_CHARACTERS:

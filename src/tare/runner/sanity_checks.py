@@ -1,16 +1,16 @@
-"""Sanity checks of a trial: impossible values are rejected, and doubtful trials get cautions.
+"""Sanity checks of a trial: reject impossible values, and add cautions to questionable trials.
 
-A trial with an impossible value counts as failed. Its values are kept in `quarantined`, where nothing averages them.
+A trial with an impossible value counts as failed. Its values are recorded in `quarantined`, and no mean includes them.
+Impossible are:
 
-- A time, a size or a rate below zero, and a throughput of zero: something was read that is none.
-- More events a second than CPUs can execute instructions, or more bytes than they can load. The bounds are those of any
-  CPU, so that no machine needs to be known: 10 GHz, of which the highest ever reached is 9.1 (HWBOT, world records of
-  CPU frequency, 2025), ten instructions and 128 bytes a cycle (Intel 64 and IA-32 Architectures Optimization Reference
-  Manual, table of caches: two loads of 64 bytes).
-- A guest's clock that ran apart from the machine's by more than a thousandth: all that was timed by it is wrong. Each
-  reading has the error of its round trip, which counts in the clock's favor.
-- A stack that did the same work at least twice as fast as bare metal, in each turn of a block: what a stack adds only
-  costs, and its CPUs are the same. Chance does not double a rate again and again.
+- A time, size or rate below zero, or a throughput of zero: the parser must have read something else.
+- More events per second than the CPUs can execute instructions, or more bytes than they can load. The bounds hold for
+  any CPU: 10 GHz (the record is 9.1: HWBOT, world records of CPU frequency, 2025), ten instructions and 128 bytes per
+  cycle (two loads of 64 bytes: Intel 64 and IA-32 Architectures Optimization Reference Manual, table of caches).
+- A guest clock that drifts from the machine's by more than a thousandth: all durations measured inside are wrong. The
+  error of a reading, its round trip, counts in the clock's favor.
+- A stack at least twice as fast as bare metal in every turn of a block: it has the same CPUs, and virtualization only
+  adds work. Chance does not double a rate again and again.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from tare.runner.trial_log import TrialLog
 from tare.telemetry.procfs import parse_swapped_pages, read_or_none
 
 _BUSY_SHARE = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
-_IDLE_CPUS = 0.1  # of a CPU, for server and load together: twice the work of both would then change a tenth
-_MIN_DISK_SHARE = 0.9  # the share of what a workload moves past all caches that disks must see
-_LATE_SHARE = 0.1  # of the allowed time, by which a trial may be longer: it includes what carries its commands
-_GUEST_FAMILIES = ("type 1", "type 2", "emulator")  # families whose instances have a kernel of their own
-_KERNEL_SHARE = 0.15  # the share of its memory that a guest's kernel may keep for itself
-_HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # the last two are of a cycle
+_IDLE_CPUS = 0.1  # below it, server and load mostly waited: doubling the work of both would change a tenth
+_MIN_DISK_SHARE = 0.9  # of the bytes that a workload moves past all caches: disks must see at least these
+_LATE_SHARE = 0.1  # a trial may exceed its time by this share: the time includes the transport of its commands
+_GUEST_FAMILIES = ("type 1", "type 2", "emulator")  # families whose instances have a separate kernel
+_KERNEL_SHARE = 0.15  # of its memory, which a guest's kernel may reserve for itself
+_HERTZ, _INSTRUCTIONS, _BYTES = 10e9, 10, 128  # instructions and bytes per cycle
 _MAX_DRIFT_SHARE = 0.001
 _IMPOSSIBLE_RATIO, _MIN_TURNS = 2.0, 3
 _SHARED_CLOCK_FAMILIES = (
     "bare metal",
     "container",
-)  # families whose instances read the clock of the kernel around them
+)  # families whose instances read the host kernel's clock
 _CLOCK_SECONDS = 30.0
 
 
 def read_observed_limits(part: StartedLayer) -> ObservedLimits:
-    """Read the limits back from inside; for memory also from the control groups of the first process."""
+    """Return the limits as observed inside; for memory also those of the control groups around the first process."""
     values: dict[str, int] = {}
     instance = part.instance
     if instance.inside is not None:
@@ -69,7 +69,7 @@ def read_observed_limits(part: StartedLayer) -> ObservedLimits:
 
 
 def limit_cautions(limits: LimitsCheck) -> tuple[Caution, ...]:
-    """Compare the limits asked for with those seen. A guest's kernel may keep up to 15 % of the memory for itself."""
+    """Return cautions if observed limits differ from requested ones. A guest kernel may reserve 15 % of the memory."""
     asked, seen, texts = limits.asked, limits.seen, []
     if seen.cpus not in (None, len(asked.cpus)):
         texts.append(f"sees {seen.cpus} CPUs, {len(asked.cpus)} were asked for")
@@ -82,7 +82,7 @@ def limit_cautions(limits: LimitsCheck) -> tuple[Caution, ...]:
 
 
 def reject_swapping(stack: Sequence[Technology], instance: Instance) -> None:
-    """Raise TrialFailed if a guest's own kernel moved pages to swap or back: its values are those of its disk."""
+    """Raise TrialFailed if a guest's kernel moved pages to swap or back: the values then measure its disk."""
     if instance.inside is None or not any(technology.family in _GUEST_FAMILIES for technology in stack):
         return
     pages = sum(read_or_none(parse_swapped_pages, instance.inside.read, "/proc/vmstat") or ())
@@ -91,7 +91,7 @@ def reject_swapping(stack: Sequence[Technology], instance: Instance) -> None:
 
 
 def time_cautions(measured_seconds: float, seconds: float) -> tuple[Caution, ...]:
-    """Warn if a trial measured for longer than it may: its workload's settings fit by an estimate."""
+    """Return a caution if a trial measured for longer than allowed: its settings are chosen by an estimate."""
     if measured_seconds <= seconds * (1 + _LATE_SHARE):
         return ()
     text = f"measured for {format_duration(measured_seconds)}, {format_duration(seconds)} were allowed"
@@ -99,14 +99,14 @@ def time_cautions(measured_seconds: float, seconds: float) -> tuple[Caution, ...
 
 
 def client_cautions(raw: Sequence[RawOutput], server_busy: float | None) -> tuple[Caution, ...]:
-    """Warn if the load was the bottleneck: its CPU was busy and the server's were not. Shares are from 0 to 1.
+    """Return cautions if the load was the bottleneck: its CPU was busy and the server's were not.
 
-    The mean over the turns of a point decides, because single turns are short. A limit of the client that the workload
-    itself reports counts in any case.
+    Shares are from 0 to 1. The mean over the turns of a point decides, because single turns are short. A client limit
+    that the workload itself reports always counts.
     """
-    said = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
+    reported = tuple(Caution("client-bound", each.client_limit) for each in raw if each.client_limit)
     if server_busy is not None and server_busy >= _BUSY_SHARE:
-        return said
+        return reported
     loads = {
         f"the load of client {number}" if number else "the load": [
             label for label, share in by_label if share >= _BUSY_SHARE
@@ -114,25 +114,25 @@ def client_cautions(raw: Sequence[RawOutput], server_busy: float | None) -> tupl
         for number, by_label in _cpu_shares_by_client(raw)
     }
     texts = (f"{load} had no CPU time to spare at {', '.join(bound)}" for load, bound in loads.items() if bound)
-    return (*said, *(Caution("client-bound", text) for text in texts))
+    return (*reported, *(Caution("client-bound", text) for text in texts))
 
 
 def _cpu_shares_by_client(raw: Sequence[RawOutput]) -> Iterator[tuple[int, Iterable[tuple[str, float]]]]:
-    """Yield the CPU shares by label of each client: under its number where several share the load, else under 0."""
+    """Yield a client's number, from 1, and its CPU shares by label; the number is 0 if only one client has the load."""
     yield 0, _mean_by_label((each.label, each.client_cpu) for each in raw if not each.clients_cpu).items()
-    for place in range(max((len(each.clients_cpu) for each in raw), default=0)):
-        own = ((each.label, each.clients_cpu[place]) for each in raw if len(each.clients_cpu) > place)
-        yield place + 1, _mean_by_label(own).items()
+    for index in range(max((len(each.clients_cpu) for each in raw), default=0)):
+        shares = ((each.label, each.clients_cpu[index]) for each in raw if len(each.clients_cpu) > index)
+        yield index + 1, _mean_by_label(shares).items()
 
 
 def waiting_cautions(raw: Sequence[RawOutput], server_cpus: Mapping[str, Sequence[float]]) -> tuple[Caution, ...]:
-    """Warn if neither the server nor a load without pauses was busy: what such a value shows is a wait.
+    """Return a caution if neither the server nor a load without pauses was busy: the value then measures waiting.
 
-    `server_cpus` has, for each label, how many CPUs of the instance were busy in each turn. As with the client, the
-    mean over the turns of a point counts.
+    `server_cpus` has the number of busy CPUs of the instance in each turn, by label. The mean over the turns of a point
+    decides.
     """
     clients = _mean_by_label((each.label, each.client_cpu) for each in raw)
-    busy = {label: own + fmean(server_cpus[label]) for label, own in clients.items() if label in server_cpus}
+    busy = {label: client + fmean(server_cpus[label]) for label, client in clients.items() if label in server_cpus}
     waiting = [label for label, cpus in busy.items() if cpus < _IDLE_CPUS]
     if not waiting:
         return ()
@@ -141,48 +141,48 @@ def waiting_cautions(raw: Sequence[RawOutput], server_cpus: Mapping[str, Sequenc
 
 
 def _mean_by_label(shares: Iterable[tuple[str, float | None]]) -> Mapping[str, float]:
-    """Return by label the mean share of a client's CPUs that the load used, where it is known."""
+    """Return the mean of the known shares of a client's CPUs that the load used, by label."""
     known: dict[str, list[float]] = defaultdict(list)
     for label, share in shares:
         if share is not None:
             known[label].append(share)
-    return {label: fmean(found) for label, found in known.items()}
+    return {label: fmean(values) for label, values in known.items()}
 
 
 def placement_cautions(placement: CpuPlacement) -> tuple[Caution, ...]:
-    """Warn if services beside the one under test share CPUs with it, on a machine that the client is not on."""
+    """Return a caution if sidecar services share CPUs with the service under test."""
     if not set(placement.server_sidecar_cpus) & set(placement.server):
         return ()
-    text = "services beside the one under test run on the same CPUs: the machine is too small"
+    text = "sidecar services share CPUs with the service under test: the machine is too small"
     return (Caution("shared-cpus", text),)
 
 
 def sidecar_cautions(
     client_busy: float | None, server_busy: float | None, client_is_local: bool = True
 ) -> tuple[Caution, ...]:
-    """Warn if the load and the services beside had used up the client's CPUs, and the server had not used up its own.
+    """Return a caution if load and sidecar services together had busy CPUs while the service under test had not.
 
-    Shares are from 0 to 1, None where they are unknown. Where the client is not `client_is_local`, the CPUs are those
-    of the services beside alone.
+    Shares are from 0 to 1; None if unknown. If the client is on another machine, `client_busy` is that of the sidecar
+    services only.
     """
     if client_busy is None or client_busy < _BUSY_SHARE or (server_busy is not None and server_busy >= _BUSY_SHARE):
         return ()
-    text = "the load and the services beside the one under test had no CPU time to spare together"
-    text = text if client_is_local else "the services beside the one under test had no CPU time to spare"
+    text = "the load and the sidecar services together had no CPU time to spare"
+    text = text if client_is_local else "the sidecar services had no CPU time to spare"
     return (Caution("client-bound", text),)
 
 
 def cache_cautions(raw: Sequence[RawOutput]) -> tuple[Caution, ...]:
-    """Warn if a cache answered a workload of files that wanted to reach the disk."""
+    """Return a caution if a cache answered requests that were to reach the disk."""
     shares = [entry.disk_share for entry in raw if entry.disk_share is not None]
     if not shares or min(shares) >= _MIN_DISK_SHARE:
         return ()
-    text = f"the machine's disks saw {min(shares):.0%} of what should reach them: a cache is in the values"
+    text = f"only {min(shares):.0%} of the bytes reached the machine's disks: the values include a cache"
     return (Caution("cached", text),)
 
 
 def reject_impossible_values(values: Sequence[MeasuredValue], cpus: int) -> None:
-    """Raise TrialFailed for a value that no machine with so many CPUs can give."""
+    """Raise TrialFailed for a value that is impossible on any machine with this number of CPUs."""
     for value in values:
         if why := _find_impossibility(value, cpus):
             raise TrialFailed(f"quarantined: {value.metric} of {format_quantity(value.value, value.unit)}: {why}")
@@ -190,20 +190,20 @@ def reject_impossible_values(values: Sequence[MeasuredValue], cpus: int) -> None
 
 def _find_impossibility(value: MeasuredValue, cpus: int) -> str:
     if value.unit not in ("s", "bytes") and not value.unit.endswith("/s"):
-        return ""  # of a user's own metric, whose unit may mean anything
-    each = (value.value, *value.turns)
-    if min(each) < 0:
-        return "less than nothing"
+        return ""  # the unit of a user-defined metric may mean anything
+    numbers = (value.value, *value.turns)
+    if min(numbers) < 0:
+        return "below zero"
     if not value.unit.endswith("/s"):
         return ""
-    if value.better == "higher" and min(each) == 0:
+    if value.better == "higher" and min(numbers) == 0:
         return "nothing was done"
     most = _HERTZ * cpus * (_BYTES if value.unit == "bytes/s" else _INSTRUCTIONS)
-    return f"more than {cpus} CPUs of any kind can do" if max(each) > most else ""
+    return f"more than {cpus} CPUs of any kind can do" if max(numbers) > most else ""
 
 
 def reject_faster_than_bare_metal(log: TrialLog, bare: TrialLog) -> None:
-    """Fail a trial that did the same as one on bare metal, of its block, at twice the rate or more."""
+    """Fail a trial whose rate is in every turn at least twice that of bare metal in the same block."""
     known = {(value.metric, value.point): value for value in bare.values}
     for value in log.values:
         other = known.get((value.metric, value.point))
@@ -211,14 +211,15 @@ def reject_faster_than_bare_metal(log: TrialLog, bare: TrialLog) -> None:
             continue
         if min(len(value.turns), len(other.turns)) < _MIN_TURNS:
             continue
+        # The slowest turn against the fastest of bare metal: a disturbed turn cannot fail a trial.
         if (times := min(value.turns) / max(other.turns)) >= _IMPOSSIBLE_RATIO:
             why = f"quarantined: {value.metric}: in each turn, at least {times:.1f} times that of bare metal"
-            log.fail(why, "look for what differs, such as a clock inside or a cache")
+            log.fail(why, "look for a difference from bare metal, such as a cache or the guest's clock")
 
 
 @dataclass(frozen=True)
 class ClockReading:
-    """A look at the clock inside, in seconds; `before` and `after` it are of the machine's clock."""
+    """Reading of the clock inside, in seconds; `before` and `after` are the machine's clock right before and after."""
 
     before: float
     inside: float
@@ -227,31 +228,31 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class GuestClockCheck:
-    """The clock of an instance whose kernel is its own, from its first look on."""
+    """Check of the clock of an instance with a separate kernel, from its first reading on."""
 
     inside: Host
     first: ClockReading
 
     def reject_drift(self) -> None:
-        """Raise TrialFailed if it has run apart from the machine's clock since."""
+        """Raise TrialFailed if the clock has drifted from the machine's since the first reading."""
         apart = clock_drift_share(self.first, _read_clock(self.inside))
         if abs(apart) > _MAX_DRIFT_SHARE:
             what = f"quarantined: the clock inside ran {abs(apart):.2%} too {'fast' if apart > 0 else 'slow'}"
-            raise TrialFailed(what, "what its programs timed is wrong: give the guest another clock source")
+            raise TrialFailed(what, "give the guest another clock source: durations measured inside are wrong")
 
 
 def read_guest_clock(stack: Sequence[Technology], inside: Host | None) -> GuestClockCheck | None:
-    """Look at an instance's clock for the first time; None where there is none of its own, or it cannot be read."""
+    """Read an instance's clock for the first time; None without a separate kernel, or if the clock cannot be read."""
     if inside is None or all(technology.family in _SHARED_CLOCK_FAMILIES for technology in stack):
         return None
     try:
         return GuestClockCheck(inside, _read_clock(inside))
-    except TrialFailed:  # an image of the user's is without tare's programs
+    except TrialFailed:  # a user-supplied image may lack tare's programs
         return None
 
 
 def find_invalid(stack: Sequence[Technology], instance: Instance, clock: GuestClockCheck | None) -> TrialFailed | None:
-    """Ask an instance that still runs whether what it has measured can be right; return what speaks against it."""
+    """Check a running instance for swapping and clock drift; return the error that invalidates its values, or None."""
     try:
         reject_swapping(stack, instance)
         if clock is not None:
@@ -262,17 +263,17 @@ def find_invalid(stack: Sequence[Technology], instance: Instance, clock: GuestCl
 
 
 def clock_drift_share(first: ClockReading, last: ClockReading) -> float:
-    """Return the share by which the clock inside ran fast between two looks (slow: negative), at least.
+    """Return the minimum share by which the clock inside ran fast between two readings; negative if it ran slow.
 
-    It is 0 where the looks' own errors may explain all of it.
+    0 if the errors of the readings may explain the difference.
     """
-    gone = last.inside - first.inside
+    elapsed = last.inside - first.inside
     shortest, longest = last.before - first.after, last.after - first.before
-    if shortest <= 0:
+    if shortest <= 0:  # the round trips of the readings overlap: they say nothing about the clock
         return 0.0
-    if gone > longest:
-        return gone / longest - 1
-    return gone / shortest - 1 if gone < shortest else 0.0
+    if elapsed > longest:
+        return elapsed / longest - 1
+    return elapsed / shortest - 1 if elapsed < shortest else 0.0
 
 
 def _read_clock(inside: Host) -> ClockReading:

@@ -1,6 +1,6 @@
-"""Schedule of a run: the order of its blocks, by estimated durations and what each adds to the answer.
+"""Schedule of a run: the order of its blocks by estimated durations and expected decisions.
 
-The estimates are at first those of the workloads, and then the durations of the run's own trials.
+Durations are estimated by the workloads at first, and later from the trials of the run.
 """
 
 from __future__ import annotations
@@ -20,91 +20,87 @@ from tare.plugins.workload import Workload
 from tare.statistics.anytime import MIN_VALUES, min_value_count
 from tare.suites.plan import Block, PlannedTrial, estimate_total_seconds
 
-_DEFAULT_START_SECONDS = 2.0  # what starting and ending an instance takes, until the run has seen it
-SLOW_FACTOR = 3.0  # times as long as the median stack's turns: the others do not wait for more of them
+_DEFAULT_START_SECONDS = 2.0  # to start and end an instance, until a trial of the stack has ended
+SLOW_FACTOR = 3.0  # a stack with turns of this many times the median gets fewer turns: the others would wait for it
 
 CellKey = tuple[str, str]  # a workload and a stack
 
 
 def rounds_by_label(turns: Iterable[Turn]) -> Counter[str]:
-    """Count the turns of each label that hold a value: after whole rounds, as many of each."""
+    """Return the number of turns of each label without warm-up; after whole rounds, all numbers are equal."""
     return Counter(turn.label for turn in turns if not turn.warm_up)
 
 
 @dataclass
 class DurationEstimates:
-    """Estimates the seconds of a trial: the median of its workload and stack, or at first the workload's own estimate.
+    """Estimates of trial durations: the median of a workload and stack, before the first trial the workload's estimate.
 
-    Not the mean: the first trial is often slow, because caches are cold. `passes` is how often each workload is
-    measured in its next block (`tare.runner.loop`), once where nothing is said.
+    The median, because the first trial is often slow: caches are cold. `passes` has the number of passes of each
+    workload's next block (`tare.runner.loop`); 1 if it is missing.
     """
 
     workloads: Mapping[str, Workload]
     passes: dict[str, int] = field(default_factory=dict)
     _start_seconds: dict[CellKey, list[float]] = field(default_factory=dict)
-    _pass_seconds: dict[CellKey, list[float]] = field(default_factory=dict)  # of one pass
-    _turns_of_pass: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # the latest block, and the turns of a pass
+    _pass_seconds: dict[CellKey, list[float]] = field(default_factory=dict)
+    # By workload: its latest block, and the turns of a pass there.
+    _turns_of_pass: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def learn(self, trial: Trial) -> None:
-        """Take a trial into account."""
+        """Add the durations of a trial; only those of successful trials count."""
         if trial.status != "ok":
             return
-        place, passes = (trial.workload, trial.stack), self._count_passes(trial)
-        turning = sum(turn.seconds for turn in trial.turns)
-        self._start_seconds.setdefault(place, []).append(max(0.0, trial.seconds - turning))
-        self._pass_seconds.setdefault(place, []).append(turning / passes)
+        cell, passes = (trial.workload, trial.stack), self._count_passes(trial)
+        turn_seconds = sum(turn.seconds for turn in trial.turns)
+        self._start_seconds.setdefault(cell, []).append(max(0.0, trial.seconds - turn_seconds))
+        self._pass_seconds.setdefault(cell, []).append(turn_seconds / passes)
         if trial.turns:
             block, turns = self._turns_of_pass.get(trial.workload, (trial.block, 0))
-            own = (trial.turns[-1].number + 1) // passes
-            self._turns_of_pass[trial.workload] = (trial.block, max(own, turns if block == trial.block else 0))
+            turns_here = (trial.turns[-1].number + 1) // passes
+            self._turns_of_pass[trial.workload] = (trial.block, max(turns_here, turns if block == trial.block else 0))
 
     def _count_passes(self, trial: Trial) -> int:
         counts = rounds_by_label(trial.turns)
         return max(1, max(counts.values(), default=1) // max(1, self.workloads[trial.workload].rounds))
 
     def seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate a trial."""
+        """Estimate the seconds of a trial."""
         return self.start_seconds_of(step) + self.turn_seconds_of(step)
 
     def start_seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate what starting and ending the instance of a trial takes."""
+        """Estimate the seconds to start and end the instance of a trial."""
         known = self._start_seconds.get((step.workload, step.stack))
         return statistics.median(known) if known else _DEFAULT_START_SECONDS
 
     def turn_seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate the part of a trial in which it has its turns."""
+        """Estimate the seconds of all turns of a trial."""
         return self.pass_seconds_of(step) * self.passes_of(step)
 
     def pass_seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate the turns of a trial in which its workload is measured once."""
+        """Estimate the seconds of the turns of one pass."""
         known = self._pass_seconds.get((step.workload, step.stack))
         return statistics.median(known) if known else self.workloads[step.workload].estimate_seconds()
 
     def passes_of(self, step: PlannedTrial) -> int:
-        """Return how often a trial of the next block measures: once where its stack is much slower than the others."""
+        """Return the passes of a trial in the next block; 1 if its stack is much slower than the others."""
         passes = self.passes.get(step.workload, 1)
-        return (
-            1
-            if passes > 1 and self.pass_seconds_of(step) > SLOW_FACTOR * self._median_pass_seconds(step.workload)
-            else passes
-        )
+        is_slow = passes > 1 and self.pass_seconds_of(step) > SLOW_FACTOR * self._median_pass_seconds(step.workload)
+        return 1 if is_slow else passes
 
     def _median_pass_seconds(self, workload: str) -> float:
         known = [statistics.median(seconds) for (name, _), seconds in self._pass_seconds.items() if name == workload]
         return statistics.median(known) if known else self.workloads[workload].estimate_seconds()
 
     def turns_of(self, workload: str) -> int | None:
-        """Return how many turns stacks have in the next block of a workload; None before there was one."""
-        return (
-            self._turns_of_pass[workload][1] * self.passes.get(workload, 1) if workload in self._turns_of_pass else None
-        )
+        """Return the number of turns of a stack in the workload's next block; None before its first block."""
+        if workload not in self._turns_of_pass:
+            return None
+        return self._turns_of_pass[workload][1] * self.passes.get(workload, 1)
 
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """How far a run is: blocks done and planned, seconds spent, and estimated seconds left."""
+    """Progress of a run: blocks done and planned, seconds spent, and estimated seconds left."""
 
     blocks_done: int
     blocks: int
@@ -113,9 +109,9 @@ class TimeLeft:
 
 
 def seconds_to_intervals(blocks: Sequence[Block], estimates: DurationEstimates) -> Mapping[str, float]:
-    """Return the seconds until each workload has its minimum of blocks for an interval, as a run orders them.
+    """Return the seconds until each workload has the minimum number of blocks for an interval.
 
-    Every workload gets its first block; then the quickest go first.
+    The order is that of a run: the first block of every workload, then the workloads with the shortest blocks.
     """
     seconds = {block: estimate_total_seconds((block,), estimates.seconds_of) for block in blocks}
     first = sum(seconds[block] for block in blocks if block.index == 0)
@@ -125,10 +121,10 @@ def seconds_to_intervals(blocks: Sequence[Block], estimates: DurationEstimates) 
 
 @dataclass(frozen=True)
 class BudgetShortfall:
-    """What a budget is too short for: the minimum of `min_blocks` blocks of the workloads in `late_workloads`.
+    """Shortfall of a budget: `late_workloads` do not get their minimum of `min_blocks` blocks.
 
-    All workloads need so many `available_seconds` for it. `longest_stack` and `longest_workload` are those that take
-    the longest, with their seconds of these; 0 where there is no other one, so that it cannot be left out.
+    All workloads together need `required_seconds` for this minimum. `longest_stack` and `longest_workload` take the
+    largest part of it, with their seconds; 0 seconds if there is no other one, because it cannot be left out then.
     """
 
     late_workloads: tuple[str, ...]
@@ -138,7 +134,7 @@ class BudgetShortfall:
     longest_workload: tuple[str, float]
 
     def __str__(self) -> str:
-        """Return it as the end of a sentence about the budget."""
+        """Return the shortfall as the end of a sentence that begins with "the budget is"."""
         takes = [
             f"{name} takes {_format_seconds(seconds)}"
             for name, seconds in (self.longest_stack, self.longest_workload)
@@ -158,9 +154,9 @@ def _format_seconds(seconds: float) -> str:
 def find_shortfall(
     blocks: Sequence[Block], estimates: DurationEstimates, baselines: Collection[str], available_seconds: float
 ) -> BudgetShortfall | None:
-    """Return what so many seconds are too short for; None if nothing.
+    """Return the shortfall of a budget of `available_seconds`; None if it is long enough.
 
-    The `baselines`, with its A/A control, cannot be left out.
+    The advice never names a stack of `baselines` (the baseline and its A/A control): they cannot be left out.
     """
     least = least_blocks(blocks)
     needed = [block for block in blocks if block.index < least]
@@ -173,22 +169,23 @@ def find_shortfall(
         workloads[step.workload] += cost
         stacks[step.stack] += 0.0 if step.stack in baselines else cost
     total = sum(workloads.values())
-    return BudgetShortfall(tuple(late), least, total, _longest(stacks), _longest(workloads))
+    return BudgetShortfall(tuple(late), least, total, _find_longest(stacks), _find_longest(workloads))
 
 
-def _longest(seconds: Mapping[str, float]) -> tuple[str, float]:
-    """Return what takes the longest, and its seconds; 0 where there is no other."""
+def _find_longest(seconds: Mapping[str, float]) -> tuple[str, float]:
+    """Return the name with the most seconds, and these seconds; 0 if no other name has any."""
     name, most = max(seconds.items(), key=itemgetter(1))
     return name, most if sum(each > 0 for each in seconds.values()) > 1 else 0.0
 
 
 def least_blocks(blocks: Sequence[Block]) -> int:
-    """Return the least number of blocks for an interval: fewer where many stacks borrow from each other."""
-    return min_value_count(max((len(block.trials) for block in blocks), default=1) - 1)  # the baseline lends nothing
+    """Return the minimum number of blocks for an interval: fewer with many stacks, whose variances are moderated."""
+    # The baseline does not count: variances of ratios are moderated, and the baseline has no ratio.
+    return min_value_count(max((len(block.trials) for block in blocks), default=1) - 1)
 
 
 def _seconds_until_ready(blocks: Sequence[Block], seconds: Mapping[Block, float], least: int) -> Mapping[str, float]:
-    """Return the seconds until each workload has its minimum of blocks, if the quickest go first."""
+    """Return the seconds until each workload has `least` blocks, if the quickest workloads go first."""
     costs = {block.workload: 0.0 for block in blocks}
     for block in blocks:
         if block.index < least:
@@ -199,9 +196,10 @@ def _seconds_until_ready(blocks: Sequence[Block], seconds: Mapping[Block, float]
 
 @dataclass(frozen=True)
 class Schedule:
-    """The remaining blocks, the time that they may take and are estimated to take, and the number of past blocks.
+    """Schedule: the remaining blocks, the budget, duration estimates, and the number of past blocks.
 
-    `min_blocks` is the least number of blocks for an interval.
+    `budget_seconds` is None for no limit and counts from `started_at`, on the monotonic clock. `min_blocks` is the
+    minimum number of blocks for an interval.
     """
 
     blocks: tuple[Block, ...]
@@ -212,31 +210,34 @@ class Schedule:
     min_blocks: int = MIN_VALUES
 
     def has_time_for_next(self) -> bool:
-        """Return whether the next block would end within the budget. The first always counts as if it would."""
-        if self.budget_seconds is None or self.past_blocks == 0:
+        """Return whether the next block would end within the budget; always True for the first block of the run."""
+        if self.budget_seconds is None or self.past_blocks == 0:  # a run without any block would have no result at all
             return True
         spent = time.monotonic() - self.started_at
         return spent + estimate_total_seconds(self.blocks[:1], self.estimates.seconds_of) <= self.budget_seconds
 
     def remaining_seconds(self) -> float:
-        """Return what is left of the budget: nothing where the last block took longer, infinite without a budget."""
-        return (
-            inf if self.budget_seconds is None else max(0.0, self.budget_seconds - (time.monotonic() - self.started_at))
-        )
+        """Return the seconds left of the budget; 0 if it is exceeded, infinite without a budget."""
+        if self.budget_seconds is None:
+            return inf
+        return max(0.0, self.budget_seconds - (time.monotonic() - self.started_at))
 
     def with_blocks(self, blocks: Iterable[Block], more_past: int = 0) -> Schedule:
-        """Return the schedule of these blocks, after so many more past ones."""
+        """Return the schedule with these blocks; `more_past` is added to the number of past blocks."""
         return replace(self, blocks=tuple(blocks), past_blocks=self.past_blocks + more_past)
 
     def order_blocks(self, expected_decisions: Mapping[str, float]) -> Schedule:
-        """Order the blocks by what they add to the answer at the end of the budget.
+        """Return the schedule with its blocks in the order that gives most answers until the end of the budget.
 
-        If all blocks fit the budget, the order is that of the plan. Otherwise, every workload gets its first block.
-        Then as many workloads as possible get enough blocks for an interval: the least number, then that of a stack
-        which can borrow from no other; the quickest first where time is short. The others follow by expected decisions
-        per second; `expected_decisions` has the expected decisions of a block (`Decisions.expected_decisions`). If a
-        workload has too little time for an interval, its value is multiplied by the share of that time which is left:
-        later trials may be quicker than the first, cold ones.
+        If all blocks fit the budget, the order is that of the plan. Otherwise:
+
+        1. Every workload gets its first block.
+        2. As many workloads as possible get the blocks that an interval needs: first the minimum with moderated
+           variances, then the minimum without. The quickest workloads go first if time is short.
+        3. The other blocks follow by expected decisions per second, from `Decisions.expected_decisions`.
+
+        A workload whose interval needs more than the time left keeps a chance, the share of it that is left: trials
+        may get faster after the first, cold ones.
         """
         if self.budget_seconds is None:
             return self
@@ -264,11 +265,11 @@ class Schedule:
         return self.with_blocks(sorted(self.blocks, key=sort_key))
 
     def _plan_position(self, block: Block) -> tuple[int, int]:
-        """Return a block's position in the plan: its round, and its workload's position in the suite."""
+        """Return a block's position in the plan: its index, and its workload's position in the suite."""
         return block.index, list(self.estimates.workloads).index(block.workload)
 
     def estimate_next_block(self) -> BlockTiming:
-        """Estimate the next block. Where stacks take turns, all are started first, and then have their turns."""
+        """Estimate the next block: with turns, all stacks start first and then take turns; else one after the other."""
         block, after = self.blocks[0], estimate_total_seconds(self.blocks[1:], self.estimates.seconds_of)
         if self.estimates.workloads[block.workload].runs_exclusively:
             return BlockTiming(self, {step: self.estimates.seconds_of(step) for step in block.trials}, 0.0, None, after)
@@ -277,8 +278,9 @@ class Schedule:
         return BlockTiming(self, starting, turning, self.estimates.turns_of(block.workload), after)
 
     def time_left(self, seconds: float) -> TimeLeft:
-        """Return how far the run is when it is estimated to take this many more seconds."""
+        """Return the progress of the run, with `seconds` more to go; at most the rest of the budget."""
         spent = time.monotonic() - self.started_at
+        # Not more than the budget: blocks that do not fit it are never run.
         return TimeLeft(
             self.past_blocks, self.past_blocks + len(self.blocks), spent, min(seconds, self.remaining_seconds())
         )
@@ -286,11 +288,11 @@ class Schedule:
 
 @dataclass
 class BlockTiming:
-    """How far the next block of a schedule is, and the time left of it and of the blocks after it.
+    """Progress within the next block of a schedule, and the time left for it and for later blocks.
 
-    All is estimated before the block begins: between two turns there is no time for it. `start_seconds` are the seconds
-    of instances that have not started, `turn_seconds` those of all turns, `later_seconds` those of later blocks.
-    `turns` is the number of turns of each stack, None where it is unknown.
+    All estimates are made before the block begins: computing them between two turns would delay the turns.
+    `start_seconds` are the seconds of instances that have not started, `turn_seconds` those of all turns,
+    `later_seconds` those of later blocks. `turns` is the number of turns of each stack; None if unknown.
     """
 
     schedule: Schedule
@@ -307,19 +309,22 @@ class BlockTiming:
         return self.schedule.blocks[0]
 
     def next_trial(self, step: PlannedTrial) -> PlannedTrial | None:
-        """Return the step after one of the block, None after the last one of the run."""
-        own, later = self.block.trials, self.schedule.blocks[1:2]
-        after = [*own[own.index(step) + 1 :], *(each for block in later for each in block.trials)]
+        """Return the step that follows a step of the block; None after the last step of the run."""
+        steps, later = self.block.trials, self.schedule.blocks[1:2]
+        after = [*steps[steps.index(step) + 1 :], *(following for block in later for following in block.trials)]
         return after[0] if after else None
 
     def begin_trial(self, step: PlannedTrial) -> TimeLeft:
-        """Record that an instance is started; return the time left before it."""
+        """Record that an instance starts now; return the time left, its start included."""
         left = self._time_left()
         self.start_seconds.pop(step, None)
         return left
 
     def begin_turns(self, number: int) -> TimeLeft:
-        """Record that the turns of a number begin; return the time left. A first block is estimated by time."""
+        """Record that round `number` of turns begins; return the time left.
+
+        In a workload's first block, the number of turns is unknown: the elapsed time then gives the share that is done.
+        """
         now = time.monotonic()
         self._turns_started_at = self._turns_started_at or now
         done = number / self.turns if self.turns else (now - self._turns_started_at) / max(self.turn_seconds, 1e-9)
@@ -327,7 +332,7 @@ class BlockTiming:
         return self._time_left()
 
     def time_left_after(self) -> TimeLeft:
-        """Return the time left when the block has ended."""
+        """Return the time left after the end of the block."""
         return self.schedule.time_left(self.later_seconds)
 
     def _time_left(self) -> TimeLeft:

@@ -1,7 +1,7 @@
-"""Service of a trial: the server that a workload runs in an instance, or that is built into one.
+"""Service of a trial: the server that a workload runs in an instance, or that is built into the instance.
 
 On the host's network, another program may listen on the server's port, and would be measured in place of the server:
-tare checks who listens. An instance with a private network needs no check: its address belongs to it alone.
+tare checks which process listens. An instance with a private network needs no check: its address is private, too.
 """
 
 from __future__ import annotations
@@ -22,43 +22,45 @@ from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.trial import OutputLine, RawOutput, Service
 from tare.plugins.workload import Instance, Workload
-from tare.runner.layers import PROBE
+from tare.runner.layers import PROBE, PROBE_ERROR
 
 HOST_NETWORK_PATH = "host"  # the path of an instance on its host's network
 _LISTEN_STATE = "0A"  # the state of a socket in /proc/net/tcp
 _LOOK_UP_SECONDS = 30.0
+# Prunes all but /proc/PID/fd: folders such as task/ and net/ have many times as many entries.
 _EVERY_PROCESS = (
     *("/proc", "-mindepth", "1", "-maxdepth", "3", "-regextype", "posix-extended"),
     *("!", "-regex", "/proc/[0-9]+(/fd(/[0-9]+)?)?", "-prune", "-o"),
 )
 _FOREIGN_HINT = "stop it, or choose another port; on the machine's network, a server must listen on {listen} alone"
-_CHECK_SECONDS = 0.5  # in between, it is asked whether it still runs
-_EXIT_NEWS_SECONDS = 0.5  # from the end of a server in an emulated machine to its news here
-_RETRY_SECONDS = 0.05  # between two requests of the page, or two commands, that check whether it is ready
-_MIN_COMMAND_SECONDS = 1.0  # for such a command
-_STOP_SECONDS = 1.0  # for a server that was asked to end
+_CHECK_SECONDS = 0.5  # interval of the checks whether a server that is not ready still runs
+_EXIT_NEWS_SECONDS = 0.5  # the news of a server's end takes this long from an emulated machine
+_RETRY_SECONDS = 0.05  # between two readiness checks by a page or a command
+_MIN_COMMAND_SECONDS = 1.0  # for a readiness command that starts right before the deadline
+_STOP_SECONDS = 1.0  # until a server must have ended after its stop signal; then it is killed
 _POLL_SECONDS = 0.005
-_PID_FILE = "/usr/lib/tare/server.number"  # of the server's process, for the signal by which its image is ended
+_PID_FILE = "/usr/lib/tare/server.number"  # has the server's process number inside, which the stop signal needs
+# Without a proxy of the environment, which would answer in place of the server; and with the path as the suite has it.
 _CURL = (
     *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
     *("--output", "/dev/null", "--write-out", "%{http_code}"),
 )
 _HINT = "see its raw output"
 _MAX_QUOTED_CHARACTERS = 200
-_MAX_LINES = 200
+_MAX_LINES = 200  # of a server's output: access logs of a load may have gigabytes
 
 
 @dataclass(frozen=True)
 class SharedNetwork:
-    """The network of a host, which an instance on it shares."""
+    """Network of a host that an instance shares, as bare metal does."""
 
     host: Host
     instance: Instance
 
     def reject_foreign_listener(self, port: int) -> None:
-        """Raise TrialFailed if a program that is not the instance's answers at its address on a TCP port.
+        """Raise TrialFailed if a program outside the instance listens at the instance's address on a TCP port.
 
-        Nothing is refused where the host does not show which process listens, as for a user who is not root.
+        The check passes if the host does not show which process listens, as it does not to a user who is not root.
         """
         pids = self.instance.processes()
         if not (pids and self.instance.address):
@@ -70,13 +72,13 @@ class SharedNetwork:
         if not unowned:
             return
         owners = self._find_owners(unowned, *_EVERY_PROCESS)
-        own = set(self.instance.processes())  # again: a server may go on in a child
+        current_pids = set(self.instance.processes())  # listed again: a server may have forked since
         for socket in sorted(owners):
-            if not owners[socket] & own:
+            if not owners[socket] & current_pids:
                 raise TrialFailed(self._describe_foreign(min(owners[socket]), port), _FOREIGN_HINT)
 
     def _find_owners(self, sockets: frozenset[str], *where: str) -> Mapping[str, set[int]]:
-        """Return the processes that have each of the sockets open, by the start of a `find` command."""
+        """Return the processes that have a socket open, by the socket's inode; `where` is where `find` looks."""
         names = [word for socket in sorted(sockets) for word in ("-o", "-lname", rf"socket:\[{socket}\]")]
         find = ("find", *where, "(", *names[1:], ")", "-printf", r"%h %l\n")
         owners: dict[str, set[int]] = {}
@@ -91,10 +93,10 @@ class SharedNetwork:
 
 
 def listening_sockets(tables: Mapping[str, str], address: str, port: int) -> frozenset[str]:
-    """Return the inodes of the sockets that take connections to an IPv4 address and port.
+    """Return the inodes of the sockets that accept connections to an IPv4 address and port; empty for other addresses.
 
-    `tables` are the texts of /proc/net/tcp and tcp6. Of several, the kernel prefers those of the very address, and
-    those of IPv4. There are none for another kind of address.
+    `tables` are the texts of /proc/net/tcp and tcp6. If several sockets match, the kernel prefers one bound to the
+    exact address over one bound to all addresses, and IPv4 over IPv6.
     """
     try:
         exact = IPv4Address(address)
@@ -107,26 +109,26 @@ def listening_sockets(tables: Mapping[str, str], address: str, port: int) -> fro
         ("tcp", any_address.packed),
         ("tcp6", IPv6Address(0).packed),
     ):
-        wanted = f"{_to_proc_format(local)}:{port:04X}"
+        endpoint = f"{_to_proc_format(local)}:{port:04X}"
         lines = (line.split() for line in tables.get(name, "").splitlines()[1:])
-        found = frozenset(line[9] for line in lines if (line[1], line[3]) == (wanted, _LISTEN_STATE))
-        if found:
-            return found
+        inodes = frozenset(line[9] for line in lines if (line[1], line[3]) == (endpoint, _LISTEN_STATE))
+        if inodes:
+            return inodes
     return frozenset()
 
 
 def _to_proc_format(address: bytes) -> str:
-    """Write an address as /proc/net does: each four bytes as a number of the machine."""
+    """Format an address as in /proc/net: every four bytes as a hexadecimal number in the machine's byte order."""
     words = (address[start : start + 4] for start in range(0, len(address), 4))
     return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
 
 
 @dataclass(frozen=True)
 class ServicePlacement:
-    """Where a service runs: the inside and the address of an instance.
+    """Placement of a service: the inside and the address of its instance.
 
-    `start_command` is that of its image, as in `MeasurementContext`. The image's program ends by the signal
-    `stop_signal`; empty without one.
+    `start` is the start command of the image, as `MeasurementContext.start_command`; empty for tare's images.
+    `stop_signal` is the image's signal to end its program; empty if the image names none.
     """
 
     inside: Host
@@ -135,24 +137,24 @@ class ServicePlacement:
     stop_signal: str = ""
 
     def argv(self, service: Service) -> tuple[str, ...]:
-        """Return the command line of a service there; raises TrialFailed without one."""
+        """Return the command line of a service. Raises TrialFailed if neither service nor image has a command."""
         if not (self.start or service.argv):
             raise TrialFailed("the server has no command, and neither has the image", 'write command = "…"')
         noted = ("--note", _PID_FILE) if self.stop_signal else ()
-        start, further = self._prefix_and_options(service)
-        parted = (OPTIONS_END,) if self.start and service.argv else ()
-        return (*start, *noted, *further, *parted, *service.argv)
+        start, options = self._prefix_and_options(service)
+        separator = (OPTIONS_END,) if self.start and service.argv else ()
+        return (*start, *noted, *options, *separator, *service.argv)
 
     def readiness_argv(self, service: Service) -> tuple[str, ...]:
-        """Return the command line that asks whether it is ready: as the service's, without the image's entry point."""
-        start, further = self._prefix_and_options(service)
-        return (*start, *further, *(("--only",) if self.start else ()), *service.ready_argv)
+        """Return the command line of the readiness command, in the service's environment but without an entry point."""
+        start, options = self._prefix_and_options(service)
+        return (*start, *options, *(("--only",) if self.start else ()), *service.ready_argv)
 
     def request_stop(self, process: Process) -> None:
-        """Send a server the signal by which its image is ended, and wait for its end a little."""
+        """Send a server its image's stop signal, and wait at most a second for its end; do nothing without a signal."""
         if not (self.stop_signal and process.is_running()):
             return
-        with suppress(TrialFailed):  # what is not asked is killed
+        with suppress(TrialFailed):  # a server that the signal does not reach is killed with its instance
             number = self.inside.read(_PID_FILE).strip()
             self.inside.run(TOOLS, "kill", "-s", self.stop_signal, number, timeout=_STOP_SECONDS)
             until = time.monotonic() + _STOP_SECONDS
@@ -160,7 +162,7 @@ class ServicePlacement:
                 time.sleep(_POLL_SECONDS)
 
     def put(self, path: str, text: str) -> None:
-        """Write a file there that all users may read."""
+        """Write a file inside the instance that all users may read: servers often run as another user than root."""
         with NamedTemporaryFile("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
@@ -168,7 +170,7 @@ class ServicePlacement:
             self.inside.put(Path(file.name), PurePosixPath(path))
 
     def _prefix_and_options(self, service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return what starts a program there, and the options that are a service's."""
+        """Return the command prefix that starts a program, and the options that set the service's environment."""
         if self.start:
             return self.start, tuple(word for each in service.environment for word in ("--set", each))
         return (("env",), service.environment) if service.environment else ((), ())
@@ -176,27 +178,27 @@ class ServicePlacement:
 
 @dataclass(frozen=True)
 class ServiceProcess:
-    """A workload's server, or none; `process` is None where it is built into the instance."""
+    """Server of a workload, or none. `process` and `placement` are None if the server is built into the instance."""
 
     address: str | None = None
     service: Service | None = None
     process: Process | None = None
-    output_lines: Collection[str] = ()  # its last lines of standard output
-    scope: CommandScope = field(default_factory=CommandScope)  # of its loads
+    output_lines: Collection[str] = ()  # the last lines of its standard output
+    scope: CommandScope = field(default_factory=CommandScope)  # cancels its loads when it ends
     service_name: str = ""  # its name in an application
-    placement: ServicePlacement | None = None  # None where it is built into the instance
-    network: SharedNetwork | None = None  # None unless other programs can have its port
-    started_at: float = 0.0  # when it was started, on the monotonic clock
+    placement: ServicePlacement | None = None
+    network: SharedNetwork | None = None  # None unless other programs can listen on its port
+    started_at: float = 0.0  # on the monotonic clock
 
     def scoped_client(self, client: Host) -> Host:
-        """Return the client for loads that are ended when the server has: some go on without it for ever."""
+        """Return the client with a scope that ends loads when the server ends: some would otherwise run forever."""
         return client.with_scope(self.scope) if isinstance(client, ExecHost) else client
 
     def await_ready(self, client: Host, timeout_seconds: float | None = None) -> float | None:
-        """Wait until it is ready for the client.
+        """Wait until the server is ready for the client.
 
-        Return the seconds since its start; None where there is no server, or where the instance's start is its own.
-        Raises TimedOut, or TrialFailed once it has ended, and where another program answers in its place.
+        Return the seconds since its start; None without a server, or with a built-in one, which starts with its
+        instance. Raises TimedOut, and TrialFailed if the server ends or another program listens on its port.
         """
         if self.service is None or self.address is None:
             return None
@@ -204,7 +206,7 @@ class ServiceProcess:
         end = time.monotonic() + timeout_seconds
         if self.service.port:
             self._await_connection(self.service, self.address, client, timeout_seconds)
-            if self.network:
+            if self.network:  # before any request: a foreign server might answer the page as well
                 self.network.reject_foreign_listener(self.service.port)
         if self.service.ready_path:
             self._await_page(self.service, self.address, client, end)
@@ -213,23 +215,25 @@ class ServiceProcess:
         return time.monotonic() - self.started_at if self.process else None
 
     def _await_connection(self, service: Service, address: str, client: Host, timeout_seconds: float) -> None:
-        probe = (PROBE, address, str(service.port), f"{timeout_seconds:g}", "connect")
+        argv = (PROBE, address, str(service.port), f"{timeout_seconds:g}", "connect")
         what = f"{self._name} does not answer"
-        with client.spawn(*probe) as process:
+        with client.spawn(*argv) as probe:
             while not self.failure_reason():
                 try:
-                    process.read_line(_CHECK_SECONDS)
+                    probe.read_line(_CHECK_SECONDS)
                 except TimedOut:
                     continue
                 except TrialFailed as error:
-                    if "probe: " not in process.errors():  # the client is lost
+                    if (
+                        PROBE_ERROR not in probe.errors()
+                    ):  # not the probe's message: the connection to the client is lost
                         raise
                     raise TimedOut(f"{what} within {timeout_seconds:g} s", _HINT) from error
                 return
         raise TrialFailed(what, _HINT)
 
     def _await_page(self, service: Service, address: str, client: Host, deadline: float) -> None:
-        """Ask for the page until its status is the wanted one, once at least; `deadline` is of the monotonic clock."""
+        """Request the page until it has the expected status, at least once; `deadline` is on the monotonic clock."""
         url = f"http://{address}:{service.port}{service.ready_path}"
         what = f"{self._name} does not answer {service.ready_path} with status {service.ready_status}"
 
@@ -243,53 +247,54 @@ class ServiceProcess:
         self._retry(find_problem, deadline, what)
 
     def _await_command(self, service: Service, placement: ServicePlacement, deadline: float) -> None:
-        """Run a command in its instance until that ends with 0, once at least; `deadline` is of the monotonic clock."""
+        """Run a command in the instance until it ends with 0, at least once; `deadline` is on the monotonic clock."""
 
         def find_problem() -> str:
             left_seconds = max(deadline - time.monotonic(), _MIN_COMMAND_SECONDS)
             output = placement.inside.run(*placement.readiness_argv(service), timeout=left_seconds, check=False)
             if output.exit_code == 0:
                 return ""
-            said = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
-            end_words = f"ended with {output.exit_code}" + (f": {said[:_MAX_QUOTED_CHARACTERS]}" if said else "")
+            last_line = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
+            quoted = f": {last_line[:_MAX_QUOTED_CHARACTERS]}" if last_line else ""
             what = f"{self._name} is not ready within {service.ready_seconds:g} s"
-            return f"{what}; {service.ready_argv[0]} {end_words}"
+            return f"{what}; {service.ready_argv[0]} ended with {output.exit_code}{quoted}"
 
         self._retry(find_problem, deadline, f"{self._name} did not become ready")
 
     def _retry(self, find_problem: Callable[[], str], deadline: float, ended_message: str) -> None:
-        """Retry until there is no problem; raise TimedOut at the `deadline`, TrialFailed if the service ended."""
+        """Retry until there is no problem. Raises TimedOut at the `deadline`, TrialFailed if the service has ended."""
         while not self.failure_reason():
-            if not (words := find_problem()):
+            if not (problem := find_problem()):
                 return
             if time.monotonic() >= deadline:
-                raise TimedOut(words, _HINT)
+                raise TimedOut(problem, _HINT)
             time.sleep(_RETRY_SECONDS)
         raise TrialFailed(ended_message, _HINT)
 
     @property
     def _name(self) -> str:
-        """What it is called in messages."""
+        """The server's name in messages."""
         if self.service_name:
             return f"the service {self.service_name}"
         return self.service.argv[0] if self.service and self.service.argv else "the image's command"
 
     def failure_reason(self) -> str:
-        """Describe why it has ended, if it has: then this is why the load failed."""
+        """Return a text that the server has ended, with its last line of output; empty while it runs."""
         if self.service is None or self.process is None or self.process.is_running():
             return ""
         last = self._output_text().rpartition("\n")[2]
-        return f"{self._name} ended in the instance" + (f": it said {last[:_MAX_QUOTED_CHARACTERS]!r}" if last else "")
+        printed = f": it printed {last[:_MAX_QUOTED_CHARACTERS]!r}" if last else ""
+        return f"{self._name} ended in the instance{printed}"
 
     def await_failure_reason(self) -> str:
-        """Describe why it has ended, also where the news is on its way: a load may hear of the end before tare does."""
+        """Return `failure_reason()`, but wait for the news of an end: a load may notice the end before tare does."""
         until = time.monotonic() + _EXIT_NEWS_SECONDS
         while self.process is not None and self.process.is_running() and time.monotonic() < until:
             time.sleep(0.01)
         return self.failure_reason()
 
     def final_output(self) -> tuple[RawOutput, ...]:
-        """Return what it has printed, and then its standard error, as a raw output of a trial that failed."""
+        """Return the server's output and then its standard error, as a raw output of a failed trial."""
         if self.service is None or self.process is None:
             return ()
         return (RawOutput(f"service {self.service_name}".strip(), self.service.argv, self._output_text(), 0.0),)
@@ -307,13 +312,13 @@ def start_service(
     scope: CommandScope | None = None,
     host: Host | None = None,
 ) -> Iterator[ServiceProcess]:
-    """Run the workload's service, if it has one, until the block ends; raises TrialFailed without a network.
+    """Context manager: run the workload's service, if it has one. Raises TrialFailed if the instance has no network.
 
-    `image` starts and ends a server of the user's, if others have built it. `scope` is that of the loads. `host` is
-    where the instance runs: with it, only the instance's own processes may answer.
+    `image` has the start command and stop signal of a user-supplied server. `scope` is that of the loads. `host` is the
+    host of the instance, to check that the listening process is in the instance; None to skip this check.
     """
     scope = scope or CommandScope()
-    # Only bare metal shares the machine's network: its service must listen on one address alone.
+    # Bare metal shares the machine's network: on all addresses, its service would also be open to other machines.
     shared = instance.network_path == HOST_NETWORK_PATH and instance.address is not None
     listen = instance.address if shared and instance.address else "0.0.0.0"  # noqa: S104
     service = workload.service(listen)
@@ -322,15 +327,15 @@ def start_service(
         return
     if instance.address is None:
         raise TrialFailed("the workload needs a network", "choose another workload for this stack")
-    if instance.inside is None or workload.service_name in instance.served_ports:  # it has the server built in
+    if instance.inside is None or workload.service_name in instance.served_ports:  # the server is built in
         port = instance.served_ports.get(workload.service_name, service.port)
         built_in = replace(service, argv=(workload.name,), port=port)
         yield ServiceProcess(instance.address, built_in, scope=scope)
         return
-    own = (image.start_command, image.stop_signal) if image and workload.has_user_server else ()
-    place = ServicePlacement(instance.inside, instance.address, *own)
+    start_and_stop = (image.start_command, image.stop_signal) if image and workload.has_user_server else ()
+    placement = ServicePlacement(instance.inside, instance.address, *start_and_stop)
     network = SharedNetwork(host, instance) if shared and host else None
-    with run_service(place, service, scope, workload.hostname, network) as server:
+    with run_service(placement, service, scope, workload.hostname, network) as server:
         yield server
 
 
@@ -342,7 +347,7 @@ def run_service(
     service_name: str = "",
     network: SharedNetwork | None = None,
 ) -> Iterator[ServiceProcess]:
-    """Run a service until the block ends; when it ends before, so do the commands of the purpose."""
+    """Context manager: run a service; if it ends by itself, cancel the commands of `scope`."""
     argv = placement.argv(service)
     for path, text in service.files:
         placement.put(path, text)

@@ -1,8 +1,8 @@
-"""What runs beside the service under test of an application: plain instances on the client's side of the bridge.
+"""Sidecar services of an application, in plain instances on the client's side of the bridge.
 
-They are the same for all stacks: the image's programs in a chroot, with a control group and a network namespace, on the
-client's CPUs or, where that is on another machine, on those that the machine of the instances has beside them. All
-services of the application find one another by their names, in `/etc/hosts` of every instance.
+They are the same for all stacks: the image's programs in a chroot, with a control group and a network namespace. They
+run on the client's CPUs or, if the client is on another machine, on CPUs of the instances' machine that no instance
+uses. `/etc/hosts` of every instance has the names of all services.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOOPBACK = "127.0.0.1"
 
 @dataclass
 class SidecarServices:
-    """The services that run beside the one under test, or none. `scope` is that of the loads: they end with them.
+    """Sidecar services of a trial, or none. `scope` is that of the loads, which end when a service ends.
 
-    `plain_technology` starts their instances: bare metal, unless a test says otherwise.
+    `plain_technology` starts the instances; None for bare metal.
     """
 
     servers: list[ServiceProcess] = field(default_factory=list)
@@ -40,16 +40,18 @@ class SidecarServices:
     plain_technology: Technology | None = None
 
     def start(self, exits: ExitStack, context: RunContext, workload: Workload, instance: Instance) -> None:
-        """Run what a workload has beside its server, each when the one before it is ready, until `exits` is closed.
+        """Start a workload's sidecar services, one after the other is ready; they run until `exits` closes.
 
-        `instance` is the one under test, which learns their names, as they learn its. Raises Unavailable where they
-        cannot reach each other, and TrialFailed; what has been started then goes on, and can be asked why.
+        `instance` is the instance under test: it and the services get each other's names. Raises Unavailable if they
+        cannot reach each other, and TrialFailed if a service fails. After a failure, the services keep running until
+        `exits` closes, so that `failure_reason` and `final_output` can explain it.
         """
         if not workload.sidecars:
             return
-        _placement_of(instance)  # raises Unavailable where they cannot reach it
+        _placement_of(instance)  # before anything starts: raises Unavailable for an instance without a network
         places: dict[str, ServicePlacement] = {}
         for number, group in enumerate(group_by_instance(workload.sidecars)):
+            # Slots from the end: the stacks of a block have the first ones.
             place = exits.enter_context(self._start_group(context, group, SLOTS - 1 - number))
             places |= {each.name: place for each in group}
         _write_host_files(places, workload.hostname, instance)
@@ -59,16 +61,16 @@ class SidecarServices:
             server.await_ready(context.client)
 
     def failure_reason(self) -> str:
-        """Describe why one has ended, if one has: then this is why the load failed."""
+        """Return a text that a service has ended, with its last line of output; empty while all run."""
         return next((why for server in self.servers if (why := server.failure_reason())), "")
 
     def final_output(self) -> tuple[RawOutput, ...]:
-        """Return what they have printed, as raw outputs of a trial that failed."""
+        """Return the output of all services, as raw outputs of a failed trial."""
         return tuple(raw for server in self.servers for raw in server.final_output())
 
     @contextmanager
     def _start_group(self, context: RunContext, group: Sequence[Sidecar], slot: int) -> Iterator[ServicePlacement]:
-        """Start the plain instance of some services."""
+        """Context manager: start the plain instance that a group of services shares."""
         image = context.images.sidecars.get(group[0].image)
         if image is None:
             raise TrialFailed(f"there is no image for {group[0].name}", "report this bug of tare")
@@ -78,6 +80,7 @@ class SidecarServices:
         names = ", ".join(each.name for each in group)
         with ExitStack() as exits:
             try:
+                # Not among the live instances, whose footprint is measured.
                 instance = combine_layers(
                     exits.enter_context(start_stack(replace(context, live_instances=[]), spec, TrialLog()))
                 )
@@ -87,7 +90,7 @@ class SidecarServices:
 
 
 def _placement_of(instance: Instance, image: Image | None = None) -> ServicePlacement:
-    """Return an instance as a place for services; raises Unavailable for one that is none."""
+    """Return the placement of services in an instance. Raises Unavailable without an inside or a network."""
     if instance.inside is None or instance.address is None:
         what = "an application needs an instance with an inside and a network"
         raise Unavailable(what, "leave this stack out of applications")
@@ -97,7 +100,7 @@ def _placement_of(instance: Instance, image: Image | None = None) -> ServicePlac
 
 
 def group_by_instance(services: Sequence[Sidecar]) -> tuple[tuple[Sidecar, ...], ...]:
-    """Put services together that share an instance: all of Debian's packages; each of others' images has its own."""
+    """Return groups of services that share an instance: all with Debian packages; foreign images cannot be combined."""
     together: dict[object, list[Sidecar]] = {}
     for each in services:
         together.setdefault(each.name if each.image.source else each.image, []).append(each)
@@ -105,9 +108,9 @@ def group_by_instance(services: Sequence[Sidecar]) -> tuple[tuple[Sidecar, ...],
 
 
 def add_host_names(text: str, addresses: Mapping[str, str]) -> str:
-    """Add names to the text of a hosts file; its own lines about them are dropped.
+    """Return the text of a hosts file with these names, in place of its lines about them.
 
-    Engines write `localhost` into it, and a fresh Debian has no such file: all stacks get that name.
+    `localhost` is added if it is missing: engines write it, a fresh Debian has no such file, and stacks must be equal.
     """
     kept = [line for line in text.splitlines() if not _parse_names(line) & addresses.keys()]
     if not any("localhost" in _parse_names(line) for line in kept):
@@ -120,9 +123,10 @@ def _parse_names(line: str) -> set[str]:
 
 
 def _write_host_files(places: Mapping[str, ServicePlacement], under_test: str, instance: Instance) -> None:
-    """Let the services of an application know each other's names."""
-    own = _placement_of(instance)
+    """Write the names of all services of an application into the hosts file of each instance."""
+    tested = _placement_of(instance)
     addresses = {name: place.address for name, place in places.items()}
-    own.put(_HOSTS_FILE, add_host_names(own.inside.read(_HOSTS_FILE), addresses | {under_test: _LOOPBACK}))
-    for place in {place.address: place for place in places.values()}.values():
-        place.put(_HOSTS_FILE, add_host_names(place.inside.read(_HOSTS_FILE), addresses | {under_test: own.address}))
+    tested.put(_HOSTS_FILE, add_host_names(tested.inside.read(_HOSTS_FILE), addresses | {under_test: _LOOPBACK}))
+    names_for_sidecars = addresses | {under_test: tested.address}
+    for place in {place.address: place for place in places.values()}.values():  # services may share an instance
+        place.put(_HOSTS_FILE, add_host_names(place.inside.read(_HOSTS_FILE), names_for_sidecars))

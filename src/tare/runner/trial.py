@@ -1,4 +1,4 @@
-"""One trial: a fresh instance of a stack, one workload, its values and cautions."""
+"""Lifecycle of one trial: start a fresh instance of a stack, measure one workload in it, read values and cautions."""
 
 from __future__ import annotations
 
@@ -52,14 +52,12 @@ from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 FinishedTrial = tuple[Trial, tuple[RawOutput, ...]]
 _OUT_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
 _MORE_MEMORY_HINT = "it may want more memory than the instance has: [limits] memory; see its raw output"
-_UNTESTED = Caution(
-    "never-run", "tare's own tests have run this technology only against a program that stands in for it"
-)
+_UNTESTED = Caution("never-run", "tare's tests have run this technology only against a program that stands in for it")
 
 
 @dataclass
 class _LiveTrial:
-    """An instance that is ready, with its service, and what watches it."""
+    """Ready instance of a trial with its service, its telemetry and its checks at turn boundaries."""
 
     layers: StartedLayers
     setup: MeasurementContext
@@ -70,10 +68,10 @@ class _LiveTrial:
 
 
 class TrialRun:
-    """A trial in progress: started, measured turn by turn, and ended; all that it made is gone after the block.
+    """Trial in progress: started, measured turn by turn, and ended. Leaving its `with` block removes all it started.
 
-    Every error in it becomes its reason, also a full disk or a bug of a plug-in, and ends it at once. Only a stop from
-    outside is raised.
+    Every error ends the trial at once and becomes its reason, also a full disk or a bug of a plug-in. Only an
+    interruption from outside is raised.
     """
 
     def __init__(
@@ -94,16 +92,17 @@ class TrialRun:
         self._live: _LiveTrial | None = None
         self._server = ServiceProcess()
         self._sidecars = SidecarServices()
-        self._sampler: Sampler | None = None  # its own, where it is the only one
-        self._services_stayed = False  # until the trial itself ended them
-        self.timed_out = False  # in a turn
+        self._sampler: Sampler | None = None  # None where the block's sampler covers this instance
+        # After the trial ends its services itself, an ended service is no longer the reason of a later error.
+        self._services_stayed = False
+        self.timed_out = False  # in a turn: the block may then give up a workload whose command never ends
 
     def __enter__(self) -> Self:
-        """Return the attempt; nothing is made yet."""
+        """Return the trial; nothing is started yet."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take away what is left of it, if it was not ended."""
+        """Remove the instance and its services, if the trial was not ended."""
         self._live = None
         self._open.close()
 
@@ -112,10 +111,10 @@ class TrialRun:
         log, workload, context, spec = self.log, self._workload, self._context, self._spec
         log.started = time.time()
         with self._record_failure():
-            self._open.callback(self._await_telemetry_file)
+            self._open.callback(self._await_telemetry_file)  # registered first to run last: the sampler still writes
             self._reject_unsupported()
             cold = ColdStart(context.host) if workload.starts_cold else None
-            if cold:  # now, and once more when all is prepared, where little is left to drop
+            if cold:  # dropping caches here takes most of the time; the second drop, right before the start, is short
                 cold.begin()
             parts = self._open.enter_context(start_stack(context, spec, log, cold.begin if cold else None))
             cold_read_bytes = cold.read_bytes() if cold else None
@@ -127,43 +126,47 @@ class TrialRun:
             serving = start_service(innermost.instance, workload, spec.image, purpose, innermost.host)
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
-            telemetry = self._start_sampling(_layer_on_machine(parts))
+            telemetry = self._start_sampling(_find_layer_on_machine(parts))
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)
             edges = _create_boundary(
-                _layer_on_machine(parts), context.hosts.placement.sidecar_cpus if workload.sidecars else ()
+                _find_layer_on_machine(parts), context.hosts.placement.sidecar_cpus if workload.sidecars else ()
             )
             self._open.callback(edges.resume)
             self._live = _LiveTrial(parts, setup, telemetry, edges, read_guest_clock(spec.stack, instance.inside))
 
     def measure_from(self, first_round: int) -> None:
-        """Begin to measure; once more where it measures with several groups, one after the other."""
+        """Begin to measure. The baseline is measured once with each group where a block has several groups."""
         if self._live and not self.log.turns:
             self.log.first_round = first_round
         with self._record_failure():
             if self._live:
                 measuring = iter(self._workload.measure(self._live.setup))
-                if isinstance(measuring, Generator):  # what it has started ends before the instance does
+                # A workload's `finally` blocks stop its loads: they must run while the instance still exists.
+                if isinstance(measuring, Generator):
                     self._open.callback(measuring.close)
                 self._live.outputs = measuring
 
     @property
     def is_running(self) -> bool:
-        """Whether it has neither ended nor failed."""
+        """Whether the trial was started and has neither ended nor failed."""
         return self._live is not None
 
     def count_whole_rounds(self, labels: Collection[str]) -> int:
-        """Return the number of whole rounds so far, in which each of these labels has come; 0 within a round."""
+        """Return the number of complete rounds, each with one turn of every label; 0 within a round."""
         counts = rounds_by_label(self.log.turns)
-        each = {counts[label] for label in labels}
-        return each.pop() if len(each) == 1 and len(counts) == len(labels) else 0
+        distinct = {counts[label] for label in labels}
+        return distinct.pop() if len(distinct) == 1 and len(counts) == len(labels) else 0
 
     @property
     def rounds(self) -> int:
-        """The rounds that it has had so far: where a time decides, no two stacks have as many."""
+        """The number of rounds so far; it differs between stacks where the workload measures for a fixed time."""
         return max(rounds_by_label(self.log.turns).values(), default=0)
 
     def run_turn(self, number: int, started_at: float) -> RawOutput | None:
-        """Run a turn, which is the n-th of the block since that moment; return its output, None if it has no more."""
+        """Run turn `number` of the block, whose turns began at `started_at`.
+
+        Return its output; None if the workload has no more turns or the trial has failed.
+        """
         live, raw = self._live, None
         with self._record_failure():
             if live is not None:
@@ -175,20 +178,20 @@ class TrialRun:
         return raw if self._live is not None else None
 
     def end(self) -> None:
-        """End the instance, read the values, and check whether they can be right."""
+        """End the instance, read the values, and run the sanity checks."""
         with self._record_failure():
             if self._live is not None:
                 self._end(self._live)
 
     def to_finished_trial(self) -> FinishedTrial:
-        """Return the trial as it is recorded, with its raw output."""
+        """Return the trial for the journal with its raw output, both without secrets."""
         stack = "/".join(technology.name for technology in self._spec.stack)
         trial = self.log.to_trial(self.step)
         return redact_secrets(*drop_unserializable(trial, self.log.raw, stack, self._workload.name))
 
     @contextmanager
     def _record_failure(self) -> Iterator[None]:
-        """Record an error as the trial's reason and end the trial; count the time."""
+        """Context manager: record an error as the trial's reason, end the trial, and add the time to its seconds."""
         clock = time.monotonic()
         try:
             yield
@@ -196,7 +199,7 @@ class TrialRun:
             self._abort(f"{error} (fix: {error.hint})" if error.hint else str(error), status="skipped")
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
-                self.log.raw.append(_failed_command_output(error.output))
+                self.log.raw.append(_convert_failed_output(error.output))
             self.log.raw += (*self._server.final_output(), *self._sidecars.final_output())
             why = "" if self._services_stayed else self._failure_reason()
             hint = _MORE_MEMORY_HINT if _OUT_OF_MEMORY.search(why) else error.hint
@@ -208,11 +211,12 @@ class TrialRun:
             self.log.seconds += time.monotonic() - clock
 
     def _failure_reason(self) -> str:
-        """Describe why a service has ended, if one has: then this is why the load failed."""
+        """Return why a service has ended, which explains why the load failed; empty if all still run."""
+        # Sidecars twice: a server that lost its database may fail before the end of the database is known here.
         return self._sidecars.failure_reason() or self._server.await_failure_reason() or self._sidecars.failure_reason()
 
     def _abort(self, reason: str, hint: str = "", status: Status = "failed") -> None:
-        """Record the first reason, and remove the instance at once: it must not be in the way of the others."""
+        """Record the first reason, and remove the instance at once: it would disturb the stacks that still run."""
         self.log.fail(reason, hint, status)
         self._live = None
         with suppress(Exception):  # the reason is known already
@@ -228,14 +232,16 @@ class TrialRun:
                 raise Unavailable(f"{technology.name}: {reason}")
             self.log.cautions += [_UNTESTED] if technology.tested == "stand-in" else []
         if workload.volume_bytes and not stack[0].has_volumes:
-            raise Unavailable(f"{stack[0].name}: it gives its instances no data volume", 'write place = "root"')
+            raise Unavailable(f"{stack[0].name}: its instances have no data volume", 'write place = "root"')
         if workload.sidecars and stack[-1].provisions_machine:
-            raise Unavailable(f"{stack[-1].name}: services beside cannot be reached from there", "leave this stack out")
+            what = f"{stack[-1].name}: sidecar services cannot be reached from a provisioned machine"
+            raise Unavailable(what, "leave this stack out")
         if workload.starts_cold and stack[-1].provisions_machine:
-            raise Unavailable(f"{stack[-1].name}: the caches of a lent machine are not tare's", 'write caches = "warm"')
+            what = f"{stack[-1].name}: tare cannot drop the caches of a provisioned machine"
+            raise Unavailable(what, 'write caches = "warm"')
 
     def _inspect_instance(self, instance: Instance, innermost: StartedLayer) -> None:
-        """Read what the instance is, and what must be equal in all stacks: file systems, conditions of a process."""
+        """Record the instance's proof, limits and file systems, and the conditions that it gives a process."""
         log, spec, inside = self.log, self._spec, instance.inside
         log.path, log.proof = instance.network_path, tuple(instance.proof.items())
         if self.step.stack in self._context.images.by_stack:
@@ -252,16 +258,17 @@ class TrialRun:
     def _create_measurement_context(
         self, parts: StartedLayers, instance: Instance, cold_read_bytes: int | None
     ) -> MeasurementContext:
-        """Return what the workload measures with."""
+        """Return the context that the workload's `measure` gets: instance, clients, limits and cache control."""
         context, workload, marks = parts[-1].context, self._workload, tuple(self.log.marks)
-        outermost = _layer_on_machine(parts)
+        outermost = _find_layer_on_machine(parts)
         return MeasurementContext(
             instance,
             self._server.scoped_client(context.client),
             marks,
             self.log.limits,
             start_command=self._spec.image.start_command,
-            drop_caches=lambda: drop_caches(_hosts_with_kernels(parts, outermost)),
+            # The innermost first: writing back a guest's dirty pages fills the cache of the kernel around it.
+            drop_caches=lambda: drop_caches(_list_hosts_with_kernels(parts, outermost)),
             read_disk_bytes=lambda: read_disk_bytes(outermost.host),
             cold_read_bytes=cold_read_bytes,
             extra_clients=tuple(map(self._server.scoped_client, context.extra_clients))
@@ -272,7 +279,7 @@ class TrialRun:
         )
 
     def _start_sampling(self, part: StartedLayer) -> Telemetry:
-        """Sample the processes of a stack's layer, with those of its block or without others, and their machine."""
+        """Start to sample the processes of a layer and their machine, with the block's sampler or a private one."""
         sampler = part.spec.sampler
         if sampler is None:
             sampling = part.context.telemetry
@@ -282,12 +289,12 @@ class TrialRun:
         return self._open.enter_context(sampler.sample_instance(self.step.trial, part.instance.processes))
 
     def _await_telemetry_file(self) -> None:
-        """Wait for the file of its own sampler, which is written while the instance ends."""
+        """Wait for the file of the trial's private sampler, which is written while the instance ends."""
         if self._sampler is not None:
             self._sampler.await_file()
 
     def _run_turn(self, live: _LiveTrial, number: int, started_at: float) -> RawOutput | None:
-        """Ask for one more output; what was there before a failure is kept."""
+        """Ask the workload for one more output; outputs before a failure stay recorded."""
         live.boundary.begin_turn()
         began = time.monotonic()
         raw = next(live.outputs, None)
@@ -298,8 +305,9 @@ class TrialRun:
         if not isinstance(raw, RawOutput):
             raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self.log.raw.append(raw)
-        rest_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
-        steal = live.boundary.end_turn(rest_seconds)
+        # While a load starts or reports, it sends nothing: this time must not make the CPUs look less busy.
+        idle_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
+        steal = live.boundary.end_turn(idle_seconds)
         if live.boundary.usage.latest_busy_cpus is not None and not raw.warm_up:
             self.log.busy_cpus[raw.label].append(live.boundary.usage.latest_busy_cpus)
         self.log.turns.append(Turn(raw.label, number, began - started_at, seconds, steal, raw.warm_up))
@@ -307,15 +315,17 @@ class TrialRun:
 
     def _end(self, live: _LiveTrial) -> None:
         log, instance = self.log, live.setup.instance
-        if self._server.failure_reason():  # another one may have answered in its place
-            raise TrialFailed("what was measured is not its server", "see its raw output")
+        # The load may have succeeded all the same: another program on the port can have answered in its place.
+        if self._server.failure_reason():
+            raise TrialFailed("the load measured another program than the workload's server", "see its raw output")
         if self._sidecars.failure_reason():
-            raise TrialFailed("what was measured is another application", "see its raw output")
+            raise TrialFailed("the load measured an application without this service", "see its raw output")
         live.boundary.resume()
-        log.layers = _layer_costs(live.layers)
+        log.layers = _measure_layer_costs(live.layers)
         log.footprint = measure_layer_footprint(live.layers[0])
         if instance.inside is not None and self._workload.has_unknown_paths:  # after the footprint: it fills caches
             log.file_systems += read_used_file_systems(instance.inside, live.setup.start_command)
+        # While the instance runs: its clock and its swap counters vanish with it. Raised after its values are read.
         invalid = find_invalid(self._spec.stack, instance, live.clock)
         self._live = None
         self._services_stayed = True
@@ -328,7 +338,7 @@ class TrialRun:
             raise invalid
 
     def _add_cautions(self, live: _LiveTrial) -> None:
-        """Flag what was noticed while the workload was measured."""
+        """Add the cautions from telemetry, turn boundaries and raw outputs."""
         log, edges, placement = self.log, live.boundary, self._context.hosts.placement
         log.cautions += live.telemetry.cautions()
         if self._sampler and self._sampler.failure_reason:
@@ -345,41 +355,41 @@ class TrialRun:
         log.cautions += cache_cautions(log.raw)
 
 
-def _layer_on_machine(parts: StartedLayers) -> StartedLayer:
-    """Return the first layer on the machine under test: that within a machine that the outermost layer provisions."""
+def _find_layer_on_machine(parts: StartedLayers) -> StartedLayer:
+    """Return the outermost layer on the machine under test: the second one if the first provisions that machine."""
     return parts[1 if parts[0].spec.technology.provisions_machine else 0]
 
 
-def _hosts_with_kernels(parts: StartedLayers, outermost: StartedLayer) -> Iterator[Host]:
-    """Yield all places of a stack that may have a kernel of their own, and the machine under test, innermost first."""
+def _list_hosts_with_kernels(parts: StartedLayers, outermost: StartedLayer) -> Iterator[Host]:
+    """Yield the hosts that may have a separate kernel: the layers' insides, innermost first, then the machine."""
     insides = (part.instance.inside for part in reversed(parts))
     yield from (inside for inside in insides if inside is not None)
     yield outermost.host
 
 
 def _create_boundary(part: StartedLayer, sidecar_cpus: Sequence[int]) -> TurnBoundary:
-    """Watch the turns of the outermost layer, and between them whether it rests beside others on its machine.
+    """Return the turn boundary of a layer, which reads CPU usage during turns.
 
-    `sidecar_cpus` are the CPUs of services beside it, if there are any.
+    Where instances take turns (they share a sampler), it also checks that the instance is idle between its turns.
+    `sidecar_cpus` are the CPUs of sidecar services; empty without services.
     """
-    quiet = IdleWatch(part.host, part.instance.processes) if part.spec.sampler is not None else None
-    return TurnBoundary(
-        part.host, CpuUsage(part.spec.limits.cpus), quiet, CpuUsage(sidecar_cpus) if sidecar_cpus else None
-    )
+    idle_watch = IdleWatch(part.host, part.instance.processes) if part.spec.sampler is not None else None
+    sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
+    return TurnBoundary(part.host, CpuUsage(part.spec.limits.cpus), idle_watch, sidecar_usage)
 
 
-def _layer_costs(parts: StartedLayers) -> tuple[LayerCost, ...]:
-    """Return what each layer of a nested stack adds; empty for a stack of one layer."""
+def _measure_layer_costs(parts: StartedLayers) -> tuple[LayerCost, ...]:
+    """Return the start time and footprint of each layer of a nested stack; empty for a stack of one layer."""
     if len(parts) == 1:
         return ()
     return tuple(LayerCost(part.name, part.seconds, measure_layer_footprint(part)) for part in parts)
 
 
-def _failed_command_output(output: Output) -> RawOutput:
+def _convert_failed_output(output: Output) -> RawOutput:
     text = (output.stdout + output.stderr).decode("utf-8", "replace")
     return RawOutput("failed command", output.argv, text, output.seconds)
 
 
 def measure_layer_footprint(part: StartedLayer) -> Footprint:
-    """Read what a layer costs the host that it runs on."""
+    """Measure the footprint of a layer on the host that it runs on."""
     return measure_footprint(part.context, [part.instance])

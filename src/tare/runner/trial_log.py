@@ -1,4 +1,4 @@
-"""TrialLog: everything that a trial has produced so far."""
+"""Trial log: all data that a trial has produced so far."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ _Item = TypeVar("_Item")
 
 @dataclass
 class TrialLog:
-    """Results, cautions and failure of a trial. A failed trial keeps what it has produced up to the failure.
+    """Results, cautions and failure of a trial. A failed trial keeps all data from before the failure.
 
-    Cautions are added to its `cautions` and nowhere else. `marks` are on our monotonic clock. `ready_seconds` are those
-    until its server was ready. `busy_cpus` are those of the instance in each turn, by label. `ended` is when its
-    instance was gone; None until then.
+    - `marks` are on this machine's monotonic clock.
+    - `cautions` is the only place to which cautions are added.
+    - `ready_seconds` is the time from the server's start until its readiness; None without a server.
+    - `busy_cpus` has the number of busy CPUs of the instance in each turn, by label.
+    - `ended` is the time at which the instance was gone, in seconds since the epoch; None until then.
     """
 
     marks: list[Mark] = field(default_factory=list)
@@ -58,18 +60,18 @@ class TrialLog:
     first_round: int = 0
 
     def fail(self, reason: str, hint: str = "", status: Status = "failed") -> None:
-        """Record why the trial has failed, unless it has failed already. Its values are quarantined."""
+        """Record why the trial has failed; a later failure does not replace the first. Its values are quarantined."""
         if self.status == "ok":
             self.status, self.reason, self.hint = status, reason, hint
 
     @property
     def measured_seconds(self) -> float:
-        """The seconds of its turns so far."""
+        """The seconds of all turns so far."""
         return sum(turn.seconds for turn in self.turns)
 
     @property
     def timeline(self) -> tuple[Mark, ...]:
-        """The marks in order, in seconds since `requested`."""
+        """The marks in order of time, in seconds since the mark `requested`."""
         if not self.marks:
             return ()
         start = next((mark.seconds for mark in self.marks if mark.name == "requested"), self.marks[0].seconds)
@@ -77,7 +79,7 @@ class TrialLog:
         return tuple(Mark(mark.name, mark.seconds - start) for mark in ordered)
 
     def to_trial(self, step: PlannedTrial) -> Trial:
-        """Return the trial as it is recorded."""
+        """Return the trial for the journal."""
         return Trial(
             trial=step.trial,
             block=step.block,
@@ -107,5 +109,6 @@ class TrialLog:
 
 
 def _drop_duplicates(items: Sequence[_Item]) -> tuple[_Item, ...]:
-    """Leave out repetitions. Values of plug-ins may have no hash."""
+    """Return the items without repetitions, in their order."""
+    # Not `dict.fromkeys`: values of plug-ins may not be hashable.
     return tuple(each for index, each in enumerate(items) if each not in items[:index])

@@ -20,21 +20,22 @@ _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 def read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
     """Return a trial's values, parsed from its commands' output. Raises TrialFailed for missing or non-finite values.
 
-    A value is the mean over the rounds, with the value of each turn. Where stacks are measured one at a time, it is the
-    median over the rounds, without turns.
+    A value is the mean over the rounds, with the value of each turn. If stacks are measured one at a time, a value is
+    the median over the rounds, without turns.
     """
     metrics = {metric.name: metric for metric in workload.all_metrics}
+    # An adaptive workload chooses its points while it measures: its outputs are one search and not equal rounds.
     if workload.rounds == 1 or workload.is_adaptive:
         values = _reject_impossible(workload, workload.parse([each for each in raw if not each.warm_up]))
         return tuple(_average_turns(metrics[each.metric], [each]) for each in values)
     turns: dict[ValueKey, list[Value]] = defaultdict(list)
     rounds = _split_rounds(workload, raw)
-    for number, each in enumerate(rounds, start=1):
-        for value in _reject_impossible(workload, workload.parse(each)):
+    for number, outputs in enumerate(rounds, start=1):
+        for value in _reject_impossible(workload, workload.parse(outputs)):
             turns[value.metric, value.point].append(value)
         if any(len(values) != number for values in turns.values()):
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
-    if workload.runs_exclusively:  # turns of two stacks are then not close in time, and cannot be compared in pairs
+    if workload.runs_exclusively:  # turns of two stacks are then far apart in time, and must not be compared in pairs
         return tuple(_average_turns(metrics[name], values, in_pairs=False) for (name, _), values in turns.items())
     labels = _find_labels(workload, rounds[0], rounds[-1])
     return tuple(_average_turns(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
@@ -46,9 +47,9 @@ def service_ready_values(seconds: float | None) -> tuple[MeasuredValue, ...]:
 
 
 def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
-    """Return preliminary values of an unfinished trial, for the display: the latest output of each label as one round.
+    """Return preliminary values of an unfinished trial for the display, from the latest output of each label.
 
-    Outputs of warm-up count too. Empty if the outputs cannot be parsed, as those of an incomplete round.
+    Warm-up outputs count, too. Empty if the outputs cannot be parsed, for example because the round is incomplete.
     """
     if workload.rounds == 1 or workload.is_adaptive:
         return ()
@@ -62,7 +63,7 @@ def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[Meas
 
 @dataclass
 class PrintedUnits:
-    """Units that the programs of a run print after each metric's number, from the metric's first trial.
+    """Check of the units that the programs of a run print after each metric's number: all must be those of the first.
 
     Without this check, a program that prints `1.09 ms` on one stack and `944 us` on another would make the second 866
     times as slow. `references` are the baseline and its control.
@@ -99,7 +100,7 @@ def _format_unit(unit: str) -> str:
 def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, in_pairs: bool = True) -> MeasuredValue:
     """Return a metric's mean over its turns; with several turns, also the value of each and their output's label.
 
-    Where turns cannot be compared `in_pairs`, it is their median, without them. Raises TrialFailed if the command
+    If turns cannot be compared `in_pairs`, return their median, without turns. Raises TrialFailed if the command
     printed the turns in different units.
     """
     first, numbers = values[0], tuple(each.value for each in values)
@@ -116,8 +117,8 @@ def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, 
 def _find_labels(workload: Workload, first: Sequence[RawOutput], last: Sequence[RawOutput]) -> Mapping[ValueKey, str]:
     """Return the label of the output that each value is parsed from, or "" if several outputs contribute to the value.
 
-    `parse` does not tell. So exchange one output of the first round after the other for that of the last round: the
-    values that change are from this output.
+    `parse` does not say which output a value is from. So parse the first round again with one output at a time replaced
+    by that of the last round: the values that change are from this output.
     """
     plain = _parse_by_key(workload, first)
     if len(first) == 1:
@@ -147,16 +148,16 @@ def _split_rounds(workload: Workload, raw: Sequence[RawOutput]) -> tuple[tuple[R
     by_label: dict[str, list[RawOutput]] = defaultdict(list)
     for each in counted:
         by_label[each.label].append(each)
-    counts = {len(found) for found in by_label.values()}
+    counts = {len(outputs) for outputs in by_label.values()}
     if len(counts) > 1:
-        counted_by_label = ", ".join(f"{len(found)} of {label}" for label, found in by_label.items())
+        counted_by_label = ", ".join(f"{len(outputs)} of {label}" for label, outputs in by_label.items())
         raise TrialFailed(f"{workload.name} gave turns unevenly: {counted_by_label}", "its plug-in has a bug")
     rounds = counts.pop() if counts else 1  # without outputs, one empty round: its parser reports what is missing
-    return tuple(tuple(found[number] for found in by_label.values()) for number in range(rounds))
+    return tuple(tuple(outputs[number] for outputs in by_label.values()) for number in range(rounds))
 
 
 def _reject_impossible(workload: Workload, values: Sequence[Value]) -> Sequence[Value]:
-    """Return a parser's values. Raises TrialFailed for an unknown metric, and a value or point that is no number."""
+    """Return a parser's values. Raises TrialFailed for an unknown metric, and for a non-finite value or point."""
     names = {metric.name for metric in workload.all_metrics}
     for value in values:
         if value.metric not in names or not _is_number(value.value):

@@ -1,4 +1,4 @@
-"""What statistics finds, as values: one cell for each workload, metric, point and stack."""
+"""Cells: the results of statistics for each workload, metric, point and stack."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Verdict = Literal["better", "worse", "equivalent", "undecided", "too few blocks"
 Side = Literal["more", "less", "equivalent", "undecided", "too few blocks"]
 DECIDED = ("better", "worse", "equivalent")
 DECIDING = ("more", "less", "equivalent")
-AUDITED_AUTOCORRELATION = 0.5  # correlation of neighboring blocks, as large as the audit tries (research/audit.md)
+AUDITED_AUTOCORRELATION = 0.5  # of neighboring blocks: the largest for which research/audit.md has error rates
 
 
 def verdict_of_side(side: Side, better: Better) -> Verdict:
-    """Return whether more or less is better."""
+    """Return the verdict for a side of the interval, by whether higher or lower values are better."""
     if side == "more" or side == "less":  # noqa: PLR1714 - so that the type is known
         return "better" if (side == "more") == (better == "higher") else "worse"
     return side
@@ -23,7 +23,7 @@ def verdict_of_side(side: Side, better: Better) -> Verdict:
 
 @dataclass(frozen=True)
 class CautionCount:
-    """A kind of doubt, what it said (each text once), and in how many of a stack's ok trials it was raised."""
+    """Caution of one kind with its different texts, raised in `trials` of the `of` ok trials of a stack."""
 
     kind: str
     texts: tuple[str, ...]
@@ -34,10 +34,10 @@ class CautionCount:
 
 @dataclass(frozen=True)
 class Spread:
-    """What makes an interval as wide as it is, in logarithms: see `tare.statistics.ratios.half_width`.
+    """Spread that determines the width of an interval, in logarithms (`tare.statistics.ratios.RatioComparison`).
 
-    The standard deviation of a block's ratio, the degrees of freedom that it has beyond n - 1, and the difference of
-    the baseline to itself.
+    `deviation` is the standard deviation of a block's ratio, `borrowed` are its degrees of freedom in addition to
+    n - 1, and `offset` is the difference in the A/A comparison.
     """
 
     deviation: float
@@ -47,7 +47,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial that has no result, why, and what may fix that."""
+    """Failed trial, with the reason and a hint; the hint is empty if none is known."""
 
     trial: str
     block: int
@@ -57,27 +57,27 @@ class Failure:
 
 @dataclass(frozen=True)
 class Cell:
-    """One stack's values of one metric at one point, and how they compare with the baseline's.
+    """Values of one stack and one metric at one point, or of a headline, compared with the baseline's.
 
-    `trials` values have `mean`, `sd` and extremes in `unit`; `n` blocks were compared, with the `ratios` stack over
-    baseline; `ratio` is their geometric mean, `low` and `high` its interval, which holds at every look. None where
-    there is no such number; `notes` then say why. `evidence` is the logarithm of the e-value for the verdict,
-    `spread` what the interval follows from, and
-    `correlation` the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the interval is
-    wider because blocks depend on each other, and
-    `tolerated_autocorrelation` the lag-1 autocorrelation of blocks up to which the interval would still decide, None
-    where it does not. `cautions` are the stack's own and, since they touch the ratio,
-    the baseline's. `headline` is the name of the headline that the cell is of, if it is of one.
-    `failures` are those of all its trials of the workload, equal in each metric's cell.
-    `coarse` says that the values come in steps that are larger than their noise, so that the interval is too narrow.
-    `turns` are those of its trials, of a headline those of one of its values; 0 where none was divided into turns.
-    `usual` is the geometric mean of the baseline's usual turns, one for each block, and for other stacks that times
-    `ratio`: what the stack usually has in the baseline's blocks, whichever blocks it has itself. `usual_sd` is the
-    standard deviation of the stack's own usual turns from block to block. `usual_low` and `usual_high` are the ends of
-    its own interval, of 95 % alone, in a headline that is read as a quantity, such as a time to start.
-    Where blocks have rounds, `ratio` is that of a usual turn, and `mean_ratio` that of the means over all turns;
-    `slow_turns` is the share of turns that are much slower than the others, and `slow_turns_of_baseline` that of the
-    baseline's and its control's in the same rounds.
+    Numbers are None if they do not exist; `notes` then say why.
+
+    - `headline`: the name of the cell's headline; empty for a cell of a metric.
+    - `trials`: the number of values; `mean`, `sd` and extremes describe them in `unit`.
+    - `n`: the number of compared blocks; `ratios` are those of stack over baseline in each of them.
+    - `ratio`: the geometric mean of `ratios`; `low` and `high` are its interval, which holds at every look. With
+      rounds, it is the ratio of a usual turn, and `mean_ratio` that of the means over all turns.
+    - `evidence`: the logarithm of the e-value for the verdict; `spread` determines the width of the interval.
+    - `correlation`: the lag-1 autocorrelation of the log ratios; `widening` is the factor for it in the width.
+    - `tolerated_autocorrelation`: the autocorrelation up to which the interval would still decide.
+    - `usual`: the geometric mean of the baseline's usual turns, times `ratio`. It is an estimate for the baseline's
+      blocks, so that stacks with different blocks can be compared. `usual_sd` is the standard deviation of the stack's
+      usual turns from block to block. `usual_low` and `usual_high` are a single 95 % interval, for quantities only.
+    - `cautions`: those of the stack and, because they concern the ratio, those of the baseline.
+    - `failures`: those of all trials of the workload, equal in the cells of all metrics.
+    - `coarse`: the values have steps larger than their noise, so that the interval is too narrow.
+    - `turns`: the number of turns of the trials, for a headline of one of its values; 0 without turns.
+    - `slow_turns`: the share of turns that are much slower than the others; `slow_turns_of_baseline` is that of the
+      baseline and its control in the same rounds.
     """
 
     workload: str
@@ -120,48 +120,48 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What the cell is of: the headline's name, or the workload's."""
+        """The name of the headline, or of the workload."""
         return self.headline or self.workload
 
     @property
     def resolution(self) -> float | None:
-        """The smallest difference to the baseline, a share, that the interval could have shown; None without one."""
+        """The smallest share of difference that an interval of this width can show; None without an interval."""
         return None if self.low is None or self.high is None else (self.high / self.low) ** 0.5 - 1
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is known how the stack compares with the baseline."""
+        """Whether the verdict is better, worse or equivalent."""
         return self.verdict in DECIDED
 
     def has_caution(self, kind: str) -> bool:
-        """Whether it has a caution of this kind."""
+        """Return whether the cell has a caution of this kind."""
         return any(caution.kind == kind for caution in self.cautions)
 
     def is_better_by(self, margin: float) -> bool:
-        """Whether it is surely better than the baseline by more than a margin, a share."""
+        """Return whether the whole interval is better than the baseline by more than `margin`, a share."""
         if self.verdict != "better" or self.low is None or self.high is None:
             return False
         return self.low > 1 + margin if self.better == "higher" else self.high < 1 / (1 + margin)
 
     @property
     def is_robust(self) -> bool:
-        """Whether it would also be decided if each block kept half of what moved the one before."""
+        """Whether the cell would also be decided with an autocorrelation of 0.5 between blocks."""
         return (
             self.is_decided and not self.coarse and (self.tolerated_autocorrelation or 0.0) >= AUDITED_AUTOCORRELATION
         )
 
 
 def with_caution(cell: Cell, caution: Caution) -> Cell:
-    """Add a caution that is about all blocks of a cell."""
+    """Return the cell with another caution, which concerns all of its blocks."""
     added = CautionCount(caution.kind, (caution.text,), cell.stack, cell.n, cell.n)
     return replace(cell, cautions=(*cell.cautions, added))
 
 
 @dataclass(frozen=True)
 class HeadlineRule:
-    """Which of a workload's metrics a headline is made of, and the sentence that says so.
+    """Rule of a headline: the metrics of a workload that it combines, and a text that describes this.
 
-    The first headline of a workload has its name. `overall` says whether it counts for the overall speed of a stack.
+    The first headline of a workload has the workload's name. `overall` headlines count for the overall speed.
     """
 
     name: str
@@ -174,7 +174,7 @@ class HeadlineRule:
 
 @dataclass(frozen=True)
 class OverallSpeed:
-    """A stack's speed over several workloads, relative to the baseline's; more is better."""
+    """Speed of a stack over several workloads, relative to the baseline's; more is better."""
 
     stack: str
     speed: float
@@ -185,9 +185,9 @@ class OverallSpeed:
 
 @dataclass(frozen=True)
 class Overall:
-    """The stacks that have a value in all of these workloads, the cheapest first, without the baseline.
+    """Overall ranking of the stacks with a value in all `workloads`, the fastest first, without the baseline.
 
-    `tied` cannot be separated from the cheapest; `missing` have no value in some of the workloads.
+    `tied` stacks cannot be distinguished from the fastest; `missing` stacks lack a value in some workload.
     """
 
     workloads: tuple[str, ...]

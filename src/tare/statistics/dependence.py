@@ -1,24 +1,24 @@
 """Autocorrelation of blocks, drift and position effects.
 
-The logarithms of a workload's headline are taken as a sum of three effects, of stack, block and place in the block's
-order, and an error; the first two are swept out by subtracting row and column means in turn until none is left (for a
-slope that is estimated so: Frisch and Waugh, "Partial time regressions as compared with individual trends",
-Econometrica 1 (1933), 387-401). The slope of the place has Student's interval. It decides nothing: the order is
-random, so a slope makes intervals wider and does not move them.
+Position effects: the logarithm of a headline's value is modeled as a sum of effects of stack, block and position in the
+block's order, and an error. Subtracting row and column means in turn removes the first two (for a slope that is
+estimated so: Frisch and Waugh, "Partial time regressions as compared with individual trends", Econometrica 1 (1933),
+387-401). The slope over positions has Student's interval. It decides nothing: the order is random, so that a slope
+makes intervals wider and does not move them.
 
-Blocks are taken as independent. Random order within blocks makes what drifts on the whole machine cancel out; what
-drifts in one stack alone does not. The correlation of each value with the one before shows that (Kendall's correction
-of its bias: "Note on bias in the estimation of autocorrelation", Biometrika 41 (1954), 403-404). Of values that depend
-on each other as a first-order autoregression, n say as much as n (1 - r) / (1 + r) independent ones (Bayley and
-Hammersley, "The 'effective' number of independent observations in an autocorrelated time series", Supplement to the
-Journal of the Royal Statistical Society 8 (1946), 184-197).
+Autocorrelation: intervals assume independent blocks. Random order within blocks cancels drifts of the whole machine,
+but not those of a single stack. The correlation of each value with the one before shows them (corrected for bias by
+Kendall, "Note on bias in the estimation of autocorrelation", Biometrika 41 (1954), 403-404). In a first-order
+autoregression, n values have the information of n (1 - r) / (1 + r) independent ones (Bayley and Hammersley, "The
+'effective' number of independent observations in an autocorrelated time series", Supplement to the Journal of the
+Royal Statistical Society 8 (1946), 184-197).
 
-The few blocks of one stack say little of it, and those that deceive most are decided first. But what makes blocks of
-one stack alone depend on each other, caches, heat, layouts of memory, makes those of other stacks, too. So it is asked
-of all stacks of a workload together as well, of what is left when the means of stacks and of blocks are taken out. And
-what one stack's blocks say is taken as nearer to 0, the fewer they are, before it widens anything (Efron and Morris,
-"Stein's estimation rule and its competitors: an empirical Bayes approach", Journal of the American Statistical
-Association 68 (1973), 117-130). docs/decisions/statistics.md has what was tried.
+The few blocks of one stack give a noisy estimate, and the most misleading ones are decided first. But caches, heat and
+memory layouts cause autocorrelation in all stacks alike. So the correlation is also estimated from all stacks of a
+workload together, after removing the means of stacks and blocks. The estimate from one stack is shrunk towards 0, the
+more the fewer blocks it has (Efron and Morris, "Stein's estimation rule and its competitors: an empirical Bayes
+approach", Journal of the American Statistical Association 68 (1973), 117-130). docs/decisions/statistics.md has the
+alternatives that were tried.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from tare.statistics.anytime import CONFIDENCE
 
 _SWEEP_ITERATIONS = 100
 _ROUNDING = 1e-12
-_MAX_CORRELATION = 0.9  # beyond it, n blocks say next to nothing, and the estimate even less
+_MAX_CORRELATION = 0.9  # above it, blocks have hardly any information, and the estimate even less
 _MIN_COUNT = 4
-# Of taking out means: what a stack that has left the schedule then still has of them is small beside noise.
+# For stacks that left the schedule, means converge slowly; after four iterations, the rest is small relative to noise.
 _CORRELATION_SWEEP_ITERATIONS = 4
-# Normal deviates that chance exceeds one time in twenty, ten and fifty. To believe a single stack's few blocks costs
-# runs without any correlation more blocks than it fixes in others; all together are believed sooner. A drift widens
-# intervals the more the longer a run is, and so has to be seen the best.
+# Normal deviates that chance exceeds one time in twenty, ten and fifty. A low threshold for the few blocks of a single
+# stack costs runs without correlation more blocks than it corrects in others; the pooled estimate is more reliable. The
+# threshold for drift is the highest because its widening grows with the length of a run.
 _DEVIATE_OF_ONE = 1.645
 _DEVIATE_OF_ALL = 1.282
 _DEVIATE_OF_DRIFT = 2.054
-# Standard deviation of the correlations that stacks may have: an estimate is believed as one of these.
+# Prior standard deviation of the true correlations of stacks, for the shrinkage of a single stack's estimate.
 _SPREAD_OF_ONE = 0.3
-_SHARE_OF_DRIFT = 0.5  # of the variance, where there is a drift
+_SHARE_OF_DRIFT = 0.5  # of the variance, which a drift is assumed to cause
 _Sizes = tuple[NDArray[np.float64], NDArray[np.float64]]  # mean number of values of a series, and number of series
 
 
 @dataclass(frozen=True)
 class BlockEffects:
-    """Shares: 0.01 is 1 %.
+    """Effects of blocks and of positions in a block, as shares: 0.01 is 1 %.
 
-    `blocks` is the standard deviation of the block effects, `error` that of what is left. `per_position` is by how much
-    a value is higher one place later in the order of a block, `low` and `high` its 95 % interval.
+    `blocks` is the standard deviation of the block effects, `error` that of the residuals. `per_position` is the
+    increase of a value from one position in the order of a block to the next, `low` and `high` its 95 % interval.
     """
 
     blocks: float
@@ -64,14 +64,14 @@ class BlockEffects:
 
     @property
     def has_position_effect(self) -> bool:
-        """Whether the place within a block mattered."""
+        """Whether the position in a block has a significant effect."""
         return not self.low <= 0 <= self.high
 
 
 def find_effects(
     logs: NDArray[np.float64], usable: NDArray[np.bool_], positions: NDArray[np.int64]
 ) -> BlockEffects | None:
-    """Estimate the effects; the arrays have the axes stack and block. None where there are too few values."""
+    """Estimate the effects of blocks and positions (axes: stack, block); None for too few values."""
     from scipy.special import stdtrit  # noqa: PLC0415 - half a second that only commands with statistics have to wait
 
     stacks, blocks = usable.any(axis=1).sum(), usable.any(axis=0).sum()
@@ -96,7 +96,7 @@ def find_effects(
 def subtract_means(
     values: NDArray[np.float64], usable: NDArray[np.bool_], iterations: int = _SWEEP_ITERATIONS
 ) -> NDArray[np.float64]:
-    """Subtract the means of stacks (first axis) and of blocks (last axis) in turn; what is left of rounding is 0."""
+    """Return values without the means of stacks (first axis) and blocks (last axis); rounding errors become 0."""
     left = np.where(usable, values, 0.0)
     for _ in range(iterations):
         before = left
@@ -114,9 +114,9 @@ def _means(values: NDArray[np.float64], usable: NDArray[np.bool_], axis: int) ->
 
 @dataclass(frozen=True)
 class Dependence:
-    """The lag-1 autocorrelation of values, and the factor for standard deviations that it comes to.
+    """Lag-1 autocorrelation of values, and the resulting factor for standard deviations.
 
-    The factor is 1 where chance explains the correlation.
+    The factor is 1 if chance explains the correlation.
     """
 
     correlation: NDArray[np.float64]
@@ -128,7 +128,7 @@ def autocorrelation_of_rows(
 ) -> Dependence:
     """Estimate the lag-1 autocorrelation of each row (last axis: blocks) separately.
 
-    No correlation where fewer than four values are present. Values that are not there interrupt the series.
+    The correlation is 0 for fewer than four values. Missing values interrupt the series.
     """
     products, squares = _lagged_sums(np.where(present, values - mean[..., np.newaxis], 0.0))
     plain = _divide(products, squares)
@@ -139,20 +139,19 @@ def autocorrelation_of_rows(
 def pooled_autocorrelation(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Dependence:
     """Estimate the lag-1 autocorrelation of the pooled rows of all stacks.
 
-    The axes of the logarithms are stack, others, block; the arrays returned have only the others.
+    The axes of the logarithms are stack, others, block; the returned arrays have only the others.
 
-    Differences to a baseline serve as well, if its own row, of zeros, is among them: it makes no difference what is
-    subtracted from a whole block. Where stacks drift apart, half of the variance is taken for what all blocks of a
-    stack have in common, which no number of them averages out (Kish, Survey Sampling, 1965, section 5.4: the design
-    effect of a cluster).
+    Log ratios to a baseline give the same result if the baseline's row of zeros is included: the means of blocks are
+    removed in any case. If stacks drift apart, half of the variance is assumed to be common to all blocks of a stack,
+    which no number of blocks averages out (Kish, Survey Sampling, 1965, section 5.4: the design effect of a cluster).
     """
     away = subtract_means(logs, present, _CORRELATION_SWEEP_ITERATIONS)
     products, squares = _lagged_sums(away)
     total = squares.sum(axis=0)
     shares = _divide(squares, total)
     count = (shares * present.sum(axis=-1)).sum(axis=0)
-    # As many series as stacks but one, fewer where some are noisier than others: Satterthwaite, "An approximate
-    # distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
+    # The effective number of series is one less than that of stacks, or lower if some are noisier: Satterthwaite, "An
+    # approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946), 110-114.
     stacks = np.maximum((squares > 0).sum(axis=0), 2)
     series = np.where(total > 0, _divide(1 - 1 / stacks, (shares**2).sum(axis=0)), 1.0)
     pooled = _test_correlation(_divide(products.sum(axis=0), total), (count, series), _DEVIATE_OF_ALL)
@@ -167,7 +166,7 @@ def _test_correlation(
     deviate: float,
     spread: float = np.inf,
 ) -> Dependence:
-    """Correct the bias of correlations, and compare them with those of independent values.
+    """Correct the bias of correlations, and test them against those of independent values.
 
     These have a mean of -1/n and a variance of (n - 2)² / (n² (n - 1)) (Moran, "Some theorems on time series. II. The
     significance of the serial correlation coefficient", Biometrika 35 (1948), 255-260). `sizes` are the mean number of
@@ -183,11 +182,11 @@ def _test_correlation(
 
 
 def _is_drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _Sizes) -> NDArray[np.bool_]:
-    """Return whether the stacks (first axis) rise and fall against each other by more than chance.
+    """Return whether the stacks (first axis) drift apart by more than chance.
 
-    Fisher's F of their slopes over the blocks against what is left, taken to a normal deviate (Paulson, "An approximate
-    normalization of the analysis of variance distribution", Annals of Mathematical Statistics 13 (1942), 233-235).
-    `sizes` are the mean number of values and the number of series.
+    The test is Fisher's F of their slopes over the blocks against the residuals, transformed to a normal deviate
+    (Paulson, "An approximate normalization of the analysis of variance distribution", Annals of Mathematical
+    Statistics 13 (1942), 233-235). `sizes` are the mean number of values and the number of series.
     """
     count, series = sizes
     numbers = np.where(present, np.arange(away.shape[-1], dtype=float), 0.0)
@@ -204,22 +203,22 @@ def _is_drifting(away: NDArray[np.float64], present: NDArray[np.bool_], sizes: _
 
 
 def _widening_factor(correlation: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the factor for standard deviations; never below 1."""
+    """Return the factor for standard deviations from autocorrelations; never below 1."""
     positive = np.maximum(correlation, 0.0)
     return np.asarray(np.sqrt((1 + positive) / (1 - positive)))
 
 
 def explaining_correlation(away: NDArray[np.float64], half: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the correlation that widens half an interval to what lies away; 0 where that needs none, or there is none.
+    """Return the autocorrelation that would widen half the width `half` to `away`; 0 if none is needed or known.
 
-    A decision that came too early to estimate the correlation states this number instead, as a study without
-    randomization states how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity to an
-    unobserved binary covariate in an observational study with binary outcome", Journal of the Royal Statistical
+    After few blocks, the autocorrelation itself cannot be estimated. A decision then states this number, as a study
+    without randomization states how strong a confounder would have to be (Rosenbaum and Rubin, "Assessing sensitivity
+    to an unobserved binary covariate in an observational study with binary outcome", Journal of the Royal Statistical
     Society B 45 (1983), 212-218).
     """
     known = np.isfinite(half)
-    far, own = np.maximum(away, 0.0) ** 2, np.where(known, half, 0.0) ** 2
-    return np.where(known, np.maximum(_divide(far - own, far + own), 0.0), 0.0)
+    wide, narrow = np.maximum(away, 0.0) ** 2, np.where(known, half, 0.0) ** 2
+    return np.where(known, np.maximum(_divide(wide - narrow, wide + narrow), 0.0), 0.0)
 
 
 def _lagged_sums(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -228,5 +227,5 @@ def _lagged_sums(away: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArra
 
 
 def _divide(above: NDArray[np.float64], below: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Divide; 0 where there is nothing to divide by."""
+    """Return the quotient; 0 where the divisor is not positive."""
     return np.where(below > 0, above / np.where(below > 0, below, 1.0), 0.0)

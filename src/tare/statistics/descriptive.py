@@ -1,19 +1,19 @@
 """Descriptive statistics: center, spread, percentiles and quantization.
 
-What disturbs a machine for tenths of a second hits some turns of a block and not others, and hits them hard. A mean
-follows each of them, a median none as long as fewer than half are hit (its breakdown point: Hampel, "A general
-qualitative definition of robustness", Annals of Mathematical Statistics 42 (1971), 1887-1896).
-docs/decisions/turns.md has what else was tried.
+Center: a disturbance of tenths of a second hits only some turns of a block, and hits them hard. A mean follows each of
+them. A median follows none as long as fewer than half are hit (its breakdown point: Hampel, "A general qualitative
+definition of robustness", Annals of Mathematical Statistics 42 (1971), 1887-1896). docs/decisions/turns.md has the
+alternatives that were tried.
 
-A value that is read in steps hides what is smaller than a step. As long as the steps are smaller than the standard
-deviation, the spread of the values is that of the noise, but for a twelfth of the squared step (Sheppard, "On the
+Quantization: a value that is read in steps hides differences below a step. If steps are smaller than the standard
+deviation, the spread of the values is that of the noise except for a twelfth of the squared step (Sheppard, "On the
 calculation of the most probable values of frequency-constants, for data arranged according to equidistant division of
-a scale", Proceedings of the London Mathematical Society 29 (1898), 353-380). Larger steps hide it: equal values have no
-spread at all, and still are uncertain by the step (JCGM 100:2008, "Guide to the expression of uncertainty in
-measurement", F.2.2.1).
+a scale", Proceedings of the London Mathematical Society 29 (1898), 353-380). Larger steps hide the noise: equal values
+have no spread, but are uncertain by the step (JCGM 100:2008, "Guide to the expression of uncertainty in measurement",
+F.2.2.1).
 
-A percentile is the smallest value that at least so many percent of all do not exceed (nearest rank). Of fewer values
-than `min_percentile_count`, it would be the largest of all: chance alone would decide it.
+Percentiles: the n-th percentile is the smallest value that at least n % of all values do not exceed (nearest rank).
+With fewer values than `min_percentile_count`, it would be the largest value, which depends on chance.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EQUAL = 1e-12  # logarithms of equal values differ by rounding alone below this
 
 @dataclass(frozen=True)
 class Description:
-    """Values in short, in their own unit. `sd` is None for a single value, `relative_sd` also for a mean of 0."""
+    """Description of values, in their unit. `sd` is None for a single value, `relative_sd` also for a mean of 0."""
 
     n: int
     mean: float
@@ -41,7 +41,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Moments:
-    """Counts, means, standard deviations and extremes along the last axis of an array; all 0 where nothing is there."""
+    """Counts, means, standard deviations and extremes along the last axis of an array; all 0 without a value."""
 
     count: NDArray[np.int64]
     mean: NDArray[np.float64]
@@ -51,14 +51,14 @@ class Moments:
 
 
 def describe(values: Sequence[float]) -> Description | None:
-    """Describe values; None where there are none."""
+    """Return the description of values; None without values."""
     return describe_row(moments(np.asarray(values, dtype=float), np.ones(len(values), dtype=bool)), ())
 
 
 def moments(values: NDArray[np.float64], present: NDArray[np.bool_]) -> Moments:
-    """Describe all rows of an array at once; only values that are present count.
+    """Return the moments of all rows of an array; only values that are `present` count.
 
-    The deviation is taken around the mean in a second pass, because the one-pass formula cancels where values are
+    The deviation from the mean is computed in a second pass: the one-pass formula cancels digits of values that are
     large and close together (Chan, Golub and LeVeque, The American Statistician 37 (1983), 242-247).
     """
     count = present.sum(axis=-1)
@@ -73,7 +73,7 @@ def moments(values: NDArray[np.float64], present: NDArray[np.bool_]) -> Moments:
 
 
 def describe_row(moments: Moments, index: tuple[int, ...]) -> Description | None:
-    """Take one row out of the moments; None where nothing was present."""
+    """Return the description of one row of moments; None for a row without values."""
     count = int(moments.count[index])
     if count == 0:
         return None
@@ -84,13 +84,13 @@ def describe_row(moments: Moments, index: tuple[int, ...]) -> Description | None
 
 
 def centers(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int = -1) -> NDArray[np.float64]:
-    """Return the median along an axis, of rounds, of the values that are present; 0 where none is."""
+    """Return the medians along an axis, of the values that are `present`; 0 without a value."""
     values, present = np.moveaxis(values, axis, -1), np.moveaxis(present, axis, -1)
     if values.shape[-1] == 1:
         return np.where(present, values, 0.0)[..., 0]
     is_whole = bool(present.all())
     ordered = np.sort(values if is_whole else np.where(present, values, np.inf), axis=-1)
-    if is_whole:  # as in nearly all blocks, and three times as quick
+    if is_whole:  # nearly all blocks, and three times as fast as the general case
         last = values.shape[-1] - 1
         return np.asarray((ordered[..., last // 2] + ordered[..., (last + 1) // 2]) / 2)
     count = present.sum(axis=-1)[..., np.newaxis]
@@ -99,9 +99,9 @@ def centers(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int =
 
 
 def are_quantized(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for each row (last axis: blocks) whether values repeat, and differ by more than their SD.
+    """Return for each row (last axis: blocks) whether values repeat, and otherwise differ by more than their SD.
 
-    Noise without steps repeats no value. Rows of fewer than two values are not coarse.
+    Continuous noise repeats no value. Rows of fewer than two values are not quantized.
     """
     ordered = np.sort(np.where(present, logs, np.inf), axis=-1)
     is_pair = np.isfinite(ordered[..., 1:])
@@ -112,7 +112,7 @@ def are_quantized(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDAr
 
 
 def min_percentile_count(percent: int) -> int:
-    """Return how many values a percentile needs, so that one of them is larger: 20 for the 95th, 100 for the 99th."""
+    """Return the number of values with which one exceeds a percentile: 20 for the 95th, 100 for the 99th."""
     return -(-100 // (100 - percent))
 
 

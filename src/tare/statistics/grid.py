@@ -1,4 +1,4 @@
-"""A workload's values as arrays: stack, metric and point, block, and round. All arithmetic is done on whole arrays."""
+"""Grid of a workload: its values as arrays over stack, metric and point, block, and round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST_VALUE = 1e150
 
 @dataclass(frozen=True)
 class GridKey:
-    """What is compared: a metric at a point of the sweep, or off it."""
+    """Key of a value: a metric and a point of the sweep; `point` is None for a metric without a sweep."""
 
     metric: str
     point: float | None
@@ -28,12 +28,12 @@ class GridKey:
 
 @dataclass(frozen=True)
 class Grid:
-    """`values` and `present` have the axes stack, key, block; `turns` and `has_turn` also have that of the rounds.
+    """Grid of values. `values` and `present` have the axes stack, key, block; `turns` and `has_turn` also the round.
 
-    A value is the mean of its turns. Where there was a single turn, it is that of round 0.
-    `rejected_counts` counts values that are no finite number, or in another unit than the metric's.
-    `positions` are those of the trials in the order of their blocks, with the axes stack and block.
-    `blocks` are the numbers of the blocks, from 0.
+    - A value is the mean of its turns. A value without turns is the turn of round 0.
+    - `rejected_counts` counts values that are not finite, or in another unit than the metric's.
+    - `positions` are those of the trials in the order of their blocks, with the axes stack and block.
+    - `blocks` are the numbers of the blocks, from 0.
     """
 
     workload: str
@@ -50,40 +50,41 @@ class Grid:
 
     @cached_property
     def positive(self) -> NDArray[np.bool_]:
-        """Where there is a value that has a logarithm, as have all its turns."""
+        """Mask of the values that are above 0 with all their turns, and so have logarithms."""
         return np.asarray(self.present & (self.values > 0) & ~(self.has_turn & (self.turns <= 0)).any(axis=-1))
 
     def select_blocks(self, blocks: Collection[int]) -> Grid:
-        """Return the grid of some of the blocks, with the keys that have a value there."""
+        """Return the grid of these blocks, without keys that have no value there."""
         at = np.flatnonzero([block in blocks for block in self.blocks])
         keys = np.flatnonzero(self.present[:, :, at].any(axis=(0, 2)))
-        own = np.ix_(np.arange(len(self.stacks)), keys, at)
+        selected = np.ix_(np.arange(len(self.stacks)), keys, at)
         return replace(
             self,
             keys=tuple(self.keys[key] for key in keys),
-            values=self.values[own],
-            present=self.present[own],
-            turns=self.turns[own],
-            has_turn=self.has_turn[own],
+            values=self.values[selected],
+            present=self.present[selected],
+            turns=self.turns[selected],
+            has_turn=self.has_turn[selected],
             rejected_counts=self.rejected_counts[:, keys],
             positions=self.positions[:, at],
             blocks=tuple(self.blocks[index] for index in at),
         )
 
     def find_metric(self, name: str) -> Metric:
-        """Find the definition of a metric by its name."""
+        """Return the definition of a metric by its name."""
         return next(metric for metric in self.metrics if metric.name == name)
 
 
 @dataclass
 class GridBuilder:
-    """The values of one workload's trials, taken in one by one while a run goes on."""
+    """Builder of a workload's grid, to which a running run adds its trials one by one."""
 
     record: WorkloadRecord
     stacks: tuple[str, ...]
     _metrics: dict[str, Metric] = field(default_factory=dict)
     _keys: dict[tuple[str, float | None], int] = field(default_factory=dict)
-    # Of each value: stack, key, block, order, first round and number of turns.
+    # For each value six numbers: stack, key, block, order, first round, number of turns. Flat arrays, because a run may
+    # have millions of values.
     _positions: array[int] = field(default_factory=lambda: array("q"))
     _values: array[float] = field(default_factory=lambda: array("d"))
     _turns: array[float] = field(default_factory=lambda: array("d"))
@@ -93,38 +94,38 @@ class GridBuilder:
         self._stack_at = {stack: index for index, stack in enumerate(self.stacks)}
 
     def add(self, trial: Trial) -> None:
-        """Take the values of a trial in, if it has a result. Of each stack and block there may be one trial."""
+        """Add the values of a trial, if it has a result. A stack may have only one trial in a block."""
         if trial.status != "ok":
             return
         stack, keys = self._stack_at[trial.stack], self._keys
         for value in trial.values:
             metric = self._metrics.get(value.metric)
             if metric is None:
-                # What nobody declared is no part of a headline, unless nothing is declared at all.
-                is_all = not self.record.metrics
-                metric = Metric(value.metric, value.metric, value.unit, value.better, headline=is_all)
+                # An undeclared metric is not part of a headline, unless the workload declares no metric at all.
+                is_headline = not self.record.metrics
+                metric = Metric(value.metric, value.metric, value.unit, value.better, headline=is_headline)
                 self._metrics[value.metric] = metric
             key = keys.setdefault((value.metric, value.point), len(keys))
-            # What has no turns is of the whole trial, and compared with what others have of theirs.
+            # A value without turns belongs to its whole trial: put all of them into round 0, to be comparable.
             first = trial.first_round if value.turns else 0
             self._positions.extend((stack, key, trial.block, trial.order, first, len(value.turns) or 1))
-            alike = value.unit == metric.unit or not value.unit or not metric.unit
-            self._values.append(value.value if alike else math.nan)
+            has_equal_unit = value.unit == metric.unit or not value.unit or not metric.unit
+            self._values.append(value.value if has_equal_unit else math.nan)
             self._turns.extend(value.turns or (value.value,))
 
     def grid(self) -> Grid:
-        """Return what has been taken in as arrays. Repeats within a trial are averaged: they are no blocks."""
+        """Return the grid of all trials so far. Repeated values within a trial are averaged: they are no blocks."""
         keys, moved = self._sort_keys()
-        placed = np.array(self._positions, dtype=np.int64).reshape(-1, 6).T
-        stack, key, number, order, _, counts = placed
+        columns = np.array(self._positions, dtype=np.int64).reshape(-1, 6).T
+        stack, key, number, order, _, counts = columns
         blocks, block = np.unique(number, return_inverse=True)
         shape = (len(self.stacks), len(keys), len(blocks))
         places = np.ravel_multi_index((stack, moved[key], block), shape) if len(number) else number
         values, good = np.array(self._values, dtype=float), self._find_good(counts)
         mean, present = _means(values, good, places, shape)
-        turns, taken = mean[..., np.newaxis], present[..., np.newaxis]
+        turns, has_turn = mean[..., np.newaxis], present[..., np.newaxis]
         if len(self._turns) > len(values):
-            turns, taken = self._arrange_by_round(good, places, shape, placed)
+            turns, has_turn = self._arrange_by_round(good, places, shape, columns)
         orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
         orders[stack, block] = order
         return Grid(
@@ -135,14 +136,14 @@ class GridBuilder:
             values=mean,
             present=present,
             turns=turns,
-            has_turn=taken,
+            has_turn=has_turn,
             rejected_counts=np.bincount(places, ~good, math.prod(shape)).reshape(shape).sum(axis=-1).astype(np.int64),
             positions=orders,
             blocks=tuple(blocks.tolist()),
         )
 
     def _find_good(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which values are numbers, as are all their turns, of which there are so many."""
+        """Return the mask of the values that are numbers with all their turns; `counts` are the numbers of turns."""
         good = _are_numbers(np.array(self._values, dtype=float))
         if len(self._turns) == len(good):
             return good
@@ -150,17 +151,17 @@ class GridBuilder:
         return good & np.logical_and.reduceat(of_turns, _turn_starts(counts))
 
     def _arrange_by_round(
-        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...], placed: NDArray[np.int64]
+        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...], columns: NDArray[np.int64]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Put the turns of values, which belong to these places, where their rounds are."""
-        firsts, counts = placed[4:]
+        """Return turns and their mask with an additional axis of rounds; `places` are flat indexes of the values."""
+        firsts, counts = columns[4:]
         rounds = np.arange(len(self._turns)) - np.repeat(_turn_starts(counts) - firsts, counts)
         most = int(rounds.max()) + 1
         at = np.repeat(places, counts) * most + rounds
         return _means(np.array(self._turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
 
     def _sort_keys(self) -> tuple[tuple[GridKey, ...], NDArray[np.int64]]:
-        """Sort the keys by metric, then point; return them, and where each has moved to."""
+        """Return the keys sorted by metric, then point, and the new index of each key."""
         rank = {name: index for index, name in enumerate(self._metrics)}
 
         def sort_key(key: tuple[str, float | None]) -> tuple[int, bool, float]:
@@ -173,15 +174,15 @@ class GridBuilder:
 
 
 def build_grid(record: WorkloadRecord, stacks: tuple[str, ...], trials: Sequence[Trial]) -> Grid:
-    """Put the values of one workload's trials into a grid."""
-    arranging = GridBuilder(record, stacks)
+    """Return the grid of the values of a workload's trials."""
+    builder = GridBuilder(record, stacks)
     for trial in trials:
-        arranging.add(trial)
-    return arranging.grid()
+        builder.add(trial)
+    return builder.grid()
 
 
 def _turn_starts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return where each value's turns begin, of which there are so many."""
+    """Return the index of the first turn of each value; `counts` are the numbers of turns."""
     return np.asarray(np.cumsum(counts) - counts)
 
 
@@ -192,7 +193,7 @@ def _are_numbers(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _means(
     values: NDArray[np.float64], good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Put good values where they belong in a flat array of this shape: the mean of each, and where there are any."""
+    """Return the means of the good values at each place of an array of this shape, and the mask of places with any."""
     size = math.prod(shape)
     counts = np.bincount(places, good, size)
     sums = np.bincount(places, np.where(good, values, 0.0), size)

@@ -42,9 +42,9 @@ _NeededEvidence = Mapping[_HeadlineKey, NDArray[np.float64]]  # evidence that ea
 
 @dataclass(frozen=True)
 class HeadlineVerdicts:
-    """Headline with two comparisons, each of which has a row for each stack.
+    """Headline with two comparisons, both with a row for each stack.
 
-    `held_comparison` decides the verdicts: each stack's row is as of the stack's last block. `latest_comparison`
+    `held_comparison` decides the verdicts: the row of a stack is as of the stack's last block. `latest_comparison`
     compares all stacks by all blocks of the workload.
     """
 
@@ -54,7 +54,7 @@ class HeadlineVerdicts:
 
     @property
     def is_unconfirmed(self) -> NDArray[np.bool_]:
-        """Which decided stacks would not be decided by all blocks: such a stack needs another block to confirm it."""
+        """Mask of the decided stacks that all blocks would not decide: they need another block for confirmation."""
         return np.asarray(self.held_comparison.is_decided & ~self.latest_comparison.is_decided)
 
 
@@ -62,9 +62,12 @@ class HeadlineVerdicts:
 class _WorkloadTrials:
     """Trials of a workload so far, and the looks at them.
 
-    A place is the number of trials in the journal up to and with a trial. `ends` has the place of the last result of
-    each block, in increasing order. `done` has the blocks in which a stack has a result. `began` and `skipped` have the
-    place of each stack's first result and first skipped trial. `looks` are by the number of blocks that they cover.
+    A position is the number of trials in the journal up to and including a trial.
+
+    - `ends`: the position of each block's last result, in increasing order.
+    - `done`: the blocks in which a stack has a result.
+    - `began` and `skipped`: the positions of each stack's first result and first skipped trial.
+    - `looks`: by the number of blocks that they include.
     """
 
     grid_builder: GridBuilder
@@ -73,13 +76,13 @@ class _WorkloadTrials:
     began: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     looks: dict[int, _Look] = field(default_factory=dict)
-    # Caches, cleared by each result. `stack_looks`: by stack, the looks right after a block that the stack was in.
+    # Caches, cleared by each result. `stack_looks` has, by stack, the looks right after a block with the stack.
     stack_looks: dict[str, list[int]] = field(default_factory=dict)
     grid: Grid | None = None
     heads: tuple[Headline, ...] = ()
 
     def learn(self, trial: Trial, journal_position: int) -> bool:
-        """Add a trial; return False if that changes earlier looks: the result is of a block before the last one."""
+        """Add a trial; return False if it changes earlier looks, because its block is not the latest one."""
         if trial.status == "skipped":
             self.skipped.setdefault(trial.stack, journal_position)
         if trial.status != "ok":
@@ -97,7 +100,7 @@ class _WorkloadTrials:
         return is_last
 
     def was_skipped(self, stack: str, journal_position: int) -> bool:
-        """Return whether a stack had been skipped up to a place in the journal, and had no result until then."""
+        """Return whether a stack had been skipped, and had no result, up to a position in the journal."""
         return (
             self.skipped.get(stack, journal_position + 1)
             <= journal_position
@@ -113,8 +116,8 @@ class Looks:
     ) -> None:
         self._stacks, self._reference, self._margin = stacks, reference, margin
         self._pasts = {record.name: _WorkloadTrials(GridBuilder(record, stacks)) for record in records}
-        self._needed: dict[int, _NeededEvidence] = {}  # by place; a cache
-        self._ends: list[int] = []  # places of the ends of all workloads' blocks, in order; a cache
+        self._needed: dict[int, _NeededEvidence] = {}  # by position; a cache
+        self._ends: list[int] = []  # positions of the ends of all workloads' blocks, in order; a cache
         self._count = 0  # trials in the journal so far
 
     def learn(self, trial: Trial) -> None:
@@ -134,9 +137,9 @@ class Looks:
     def headline_verdicts(self) -> Mapping[str, tuple[HeadlineVerdicts, ...]]:
         """Return the verdicts of all headlines so far, by workload."""
         looks = {name: self._look_after(name, len(past.ends)) for name, past in self._pasts.items()}
-        every = {(name, better): compared for name, look in looks.items() for better, compared in look.items()}
-        needed = self._needed_evidence_for({key: compared.evidence for key, compared in every.items()}, self._count)
-        latest = {key: compared.with_needed_evidence(needed[key]) for key, compared in every.items()}
+        by_key = {(name, better): compared for name, look in looks.items() for better, compared in look.items()}
+        needed = self._needed_evidence_for({key: compared.evidence for key, compared in by_key.items()}, self._count)
+        latest = {key: compared.with_needed_evidence(needed[key]) for key, compared in by_key.items()}
         return {
             name: tuple(
                 HeadlineVerdicts(
@@ -148,7 +151,10 @@ class Looks:
         }
 
     def as_of_last_blocks(self, workload: str, compare: Callable[[frozenset[int]], RatioComparison]) -> RatioComparison:
-        """Return a workload's comparison by a function of a set of blocks, each stack's row as of its last block."""
+        """Return a workload's comparison in which each stack's row is as of its last block.
+
+        `compare` returns the comparison by a set of blocks.
+        """
         ends = self._pasts[workload].ends
         return self._compare_as_of(workload, self._count, lambda count: compare(frozenset(islice(ends, count))))[0]
 
@@ -161,22 +167,22 @@ class Looks:
         ends = list(self._pasts[name].ends.values())
         needed = np.full(held.count.shape, SINGLE_STATEMENT_EVIDENCE)
         for row, count in enumerate(counts):
+            # A stack without a block is judged at the latest look only.
             first = ends[count - 1] if count else self._count
             needed[row] = self._least_needed_evidence((name, better), row, float(held.evidence[row]), first)
         return held.with_needed_evidence(needed)
 
     def _least_needed_evidence(self, key: _HeadlineKey, row: int, evidence: float, first: int) -> float:
-        """Return the evidence that e-BH required of a cell (a headline's row) since the end of its last block, `first`.
+        """Return the least evidence that e-BH required of a cell (a headline's row) since its last block ended.
 
-        It is what the latest look required at which the cell's `evidence` was enough, or else the least of all looks.
+        `first` is the position of that end. The search stops at the latest look that rejects the cell's hypothesis.
         """
         least = math.inf
-        for place in self._checkpoints(first):
-            needed = self._needed_evidence_at(place)
+        for position in self._checkpoints(first):
+            needed = self._needed_evidence_at(position)
             least = min(least, float(needed[key][row]) if key in needed else math.inf)
-            if (
-                evidence >= least or evidence < SINGLE_STATEMENT_EVIDENCE
-            ):  # below ALONE, no look can reject: one look is enough
+            # With less evidence than a single statement needs, e-BH rejects at no look: skip the others.
+            if evidence >= least or evidence < SINGLE_STATEMENT_EVIDENCE:
                 break
         return least
 
@@ -187,32 +193,33 @@ class Looks:
     def _compare_as_of(
         self, name: str, until: int, compare: Callable[[int], RatioComparison | None]
     ) -> tuple[RatioComparison, NDArray[np.int64]]:
-        """Return a comparison whose rows are each from the look after the stack's last block, up to the place `until`.
+        """Return a comparison whose rows are from the looks after the stacks' last blocks, up to position `until`.
 
-        Return also the number of blocks of each row's look. `compare` returns the comparison after the first n blocks.
-        An interval after three blocks needs degrees of freedom that are borrowed from other stacks. If too few are left
-        for one after four blocks, that contradicts nothing: the look after three stays.
+        Return also the number of blocks of each row's look. `compare` returns the comparison after the first n blocks;
+        None if the headline has no value there.
         """
         count = bisect_right(list(self._pasts[name].ends.values()), until)
-        found, counts = compare(count), np.full(len(self._stacks), count)
-        assert found is not None  # noqa: S101 - the latest look has all headlines
+        result, counts = compare(count), np.full(len(self._stacks), count)
+        assert result is not None  # noqa: S101 - the latest look has all headlines
         last, before = self._last_two_looks(name, count)
         for number in {*last.tolist()} - {0, count}:
             if other := compare(number):
                 rows = last == number
-                found, counts = found.with_rows(other, _row_mask(rows, found)), np.where(rows, number, counts)
-        lacks = (found.count > MIN_VALUES_EARLY) & ~has_interval(found.count, found.borrowed)
+                result, counts = result.with_rows(other, _row_mask(rows, result)), np.where(rows, number, counts)
+        # An interval after three blocks needs degrees of freedom from other stacks. If these are too few for an
+        # interval after four blocks, that does not contradict the earlier one: the look after three blocks counts.
+        lacks = (result.count > MIN_VALUES_EARLY) & ~has_interval(result.count, result.borrowed)
         for number in {*before[lacks.reshape(len(before), -1).any(axis=1)].tolist()} - {0}:
             if other := compare(number):
-                cells = _row_mask(before == number, found) & lacks & has_interval(other.count, other.borrowed)
+                cells = _row_mask(before == number, result) & lacks & has_interval(other.count, other.borrowed)
                 rows = cells.reshape(len(before), -1).any(axis=1)
-                found, counts = found.with_rows(other, cells), np.where(rows, number, counts)
-        return found, counts
+                result, counts = result.with_rows(other, cells), np.where(rows, number, counts)
+        return result, counts
 
     def _last_two_looks(self, name: str, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return each stack's last two looks, of the first `count`, after blocks in which it could be compared.
+        """Return the last and the second-to-last look of each stack, out of the first `count`; 0 for no such look.
 
-        A stack can be compared in blocks in which the baseline or its control has a result. 0 stands for no such look.
+        Only looks after blocks count in which the stack and the baseline or its control have a result.
         """
         past, rows = self._pasts[name], (self._reference.row, self._reference.control)
         if not past.stack_looks:
@@ -247,13 +254,13 @@ class Looks:
         return past.heads
 
     def _compare(self, head: Headline) -> RatioComparison:
-        found = head.log_ratios(self._reference)
-        return compare_together(found.logs, found.both, self._margin, self._reference)
+        ratios = head.log_ratios(self._reference)
+        return compare_together(ratios.logs, ratios.both, self._margin, self._reference)
 
     def _checkpoints(self, first: int) -> list[int]:
-        """Return the places of looks at which e-BH may reject for a cell whose last block ended at `first`.
+        """Return the positions at which e-BH may reject a cell whose last block ended at `first`, the latest first.
 
-        They are `first`, and the ends of other blocks since (of any workload) that are checkpoints; the latest first.
+        They are `first`, and the ends of later blocks, of any workload, that are checkpoints.
         """
         if not self._ends:
             self._ends = sorted(end for past in self._pasts.values() for end in past.ends.values())
@@ -261,7 +268,7 @@ class Looks:
         return [*(end for end in ends if end > first), first]
 
     def _needed_evidence_at(self, journal_position: int) -> _NeededEvidence:
-        """Return the evidence that e-BH required at a place, each stack judged as of its last block then; cached."""
+        """Return the evidence that e-BH required at a position, by the stacks' last blocks until then; cached."""
         if journal_position not in self._needed:
             evidence: dict[_HeadlineKey, NDArray[np.float64]] = {}
             for name, past in self._pasts.items():
@@ -273,7 +280,7 @@ class Looks:
     def _needed_evidence_for(
         self, evidence: Mapping[_HeadlineKey, NDArray[np.float64]], journal_position: int
     ) -> _NeededEvidence:
-        """Return the evidence that e-BH requires of each cell. The baseline and skipped stacks are no hypotheses."""
+        """Return the evidence that e-BH requires of each cell, without the baseline and skipped stacks."""
         if not evidence:
             return {}
         rows = np.arange(len(self._stacks))

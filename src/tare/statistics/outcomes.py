@@ -15,12 +15,15 @@ WorkloadStatus = Literal["works", "fails", "fails at times", "skipped", "not tri
 # Numbers of a reason, such as times, addresses and process numbers, but not how a program ended.
 _NUMBER = re.compile(r"0x[0-9a-f]+|(?<!code )(?<!signal )(?<!\d)\d+")
 _MEMORY_FILE_SYSTEMS = {"ramfs", "rootfs", "tmpfs"}
-_BELONGS_TO_STACK = "a disk or a layer of its own belongs to the stack, and values of files have it in them"
+_BELONGS_TO_STACK = "a separate disk or layer belongs to the stack, and values of files include it"
 
 
 @dataclass(frozen=True)
 class TrialOutcomes:
-    """`ok` counts the trials that have a result; `skipped` is empty unless the stack never ran this workload."""
+    """Outcomes of a stack's trials of a workload. `ok` is the number of successful trials.
+
+    `skipped` is the reason of a skip; empty unless the stack never ran this workload.
+    """
 
     ok: int
     cautions: tuple[CautionCount, ...]
@@ -38,12 +41,15 @@ class TrialOutcomes:
 
 
 def normalize_reason(reason: str) -> str:
-    """Return what the reason of a failure has in common with others of its kind: the text without its numbers."""
+    """Return a failure's reason with all numbers as 0, so that equal failures have equal texts."""
     return _NUMBER.sub("0", reason)
 
 
 def select_latest(trials: Sequence[Trial]) -> list[Trial]:
-    """Keep one trial for each workload, stack and block, so that none counts twice: an ok one, else the latest."""
+    """Return one trial for each workload, stack and block, so that no block counts twice.
+
+    The latest successful trial of a block counts, or else its latest trial.
+    """
     kept: dict[tuple[str, str, int], Trial] = {}
     for trial in trials:
         cell = (trial.workload, trial.stack, trial.block)
@@ -53,7 +59,7 @@ def select_latest(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def count_outcomes(stack: str, trials: Sequence[Trial]) -> TrialOutcomes:
-    """Count what became of one stack's trials of one workload."""
+    """Return the outcomes of one stack's trials of one workload."""
     ok = [trial for trial in trials if trial.status == "ok"]
     skipped = next((trial.reason for trial in trials if trial.status == "skipped"), "")
     failed = (trial for trial in trials if trial.status == "failed")
@@ -72,7 +78,7 @@ def _count_cautions(stack: str, trials: Sequence[Trial]) -> tuple[CautionCount, 
 
 
 def add_file_system_cautions(trials: Sequence[Trial], baseline: str) -> list[Trial]:
-    """Add a caution to each trial in which a path of the workload's is on another file system than the baseline's."""
+    """Return the trials, with a caution if a path of the workload is on another file system than the baseline's."""
     known: dict[tuple[str, str], FileSystem] = {}
     for trial in trials:
         if trial.stack == baseline:
@@ -83,18 +89,18 @@ def add_file_system_cautions(trials: Sequence[Trial], baseline: str) -> list[Tri
 
 
 def _find_file_system_differences(trial: Trial, known: dict[tuple[str, str], FileSystem]) -> list[Caution]:
-    """Return a caution for each pair of unlike file systems, which names the first of its paths."""
+    """Return a caution for each pair of different file systems, which names the first of its paths."""
     paths: dict[tuple[str, str, str], list[str]] = {}
-    for own in trial.file_systems:
-        other = known.get((trial.workload, own.path))
-        if other is None or (own.type, own.options) == (other.type, other.options):
+    for here in trial.file_systems:
+        there = known.get((trial.workload, here.path))
+        if there is None or (here.type, here.options) == (there.type, there.options):
             continue
-        nature = _describe_difference(own, other)
-        if own.written or other.written or nature != _BELONGS_TO_STACK:
-            paths.setdefault((str(own), str(other), nature), []).append(own.path)
+        nature = _describe_difference(here, there)
+        if here.written or there.written or nature != _BELONGS_TO_STACK:
+            paths.setdefault((str(here), str(there), nature), []).append(here.path)
     return [
-        Caution("file-system-differs", f"{_name_paths(found)} on {own}, the baseline's on {other}: {nature}")
-        for (own, other, nature), found in paths.items()
+        Caution("file-system-differs", f"{_name_paths(of_pair)} on {here}, the baseline's on {there}: {nature}")
+        for (here, there, nature), of_pair in paths.items()
     ]
 
 
@@ -102,10 +108,10 @@ def _name_paths(paths: Sequence[str]) -> str:
     return f"{paths[0]} is" if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more of its paths are"
 
 
-def _describe_difference(own: FileSystem, other: FileSystem) -> str:
-    """Describe whether the difference belongs to the stacks, or is an accident of how they are set up."""
-    if own.type == other.type:
+def _describe_difference(here: FileSystem, there: FileSystem) -> str:
+    """Return a text that says whether a difference belongs to the stack, or to its configuration."""
+    if here.type == there.type:
         return "they are mounted differently, which is no part of virtualization"
-    if (own.type in _MEMORY_FILE_SYSTEMS) != (other.type in _MEMORY_FILE_SYSTEMS):
+    if (here.type in _MEMORY_FILE_SYSTEMS) != (there.type in _MEMORY_FILE_SYSTEMS):
         return "memory against a disk, which is no part of virtualization"
     return _BELONGS_TO_STACK

@@ -1,8 +1,8 @@
-"""Estimate variance components and the number of blocks that a margin needs.
+"""Planning of blocks and rounds: variance components, and the number of blocks that a margin needs.
 
-The variance of a block's value has two components: that of its rounds, which more rounds lower, and that between fresh
-instances, which only more blocks lower (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013,
-63-74, section 6).
+The variance of a block's value has two components: that of its rounds, which additional rounds lower, and that between
+fresh instances, which only additional blocks lower (Kalibera and Jones, "Rigorous benchmarking in reasonable time",
+ISMM 2013, 63-74, section 6).
 """
 
 from __future__ import annotations
@@ -20,59 +20,62 @@ from tare.statistics.moderated_variance import bias_of_log
 from tare.statistics.ratios import BaselineRows, RatioComparison
 
 MAX_BLOCKS = 10_000
+# Geometric steps: an estimate needs no exact number, and evidence is computed for all of these at once.
 _BLOCK_COUNTS = np.unique(np.geomspace(1, MAX_BLOCKS, 120).astype(np.int64))
-_MEDIAN = 0.6745  # of the absolute value of a standard normal variable: how far a mean typically is from the truth
-_MEDIAN_VARIANCE_FACTOR = np.pi / 2  # the variance of a median of normal values, in variances of their mean
-_PER_DEVIATION = 1.4826  # a normal deviation, in median absolute deviations
+_MEDIAN = 0.6745  # median of the absolute value of a standard normal variable: the typical error of a mean
+_MEDIAN_VARIANCE_FACTOR = np.pi / 2  # variance of a median of normal values, in variances of their mean
+_PER_DEVIATION = 1.4826  # normal standard deviation, in median absolute deviations
 _MIN_ROUNDS = 3
-# Until blocks have shown it, fresh instances are taken to differ by a quarter of what rounds do, and that counts for as
-# many degrees of freedom.
+# Prior for the variance between fresh instances, until blocks show it: the standard deviation is a quarter of that of
+# rounds, as Redis and nginx showed (dhrystone: nothing), with ten degrees of freedom.
 _USUAL_SHARE, _USUAL_FREEDOM = 1 / 16, 10.0
 
 
 def blocks_needed(deviation: float, margin: float) -> int | None:
-    """Return about how many blocks it takes until a stack that equals the baseline is found equivalent.
+    """Return the estimated number of blocks until a stack that equals the baseline is found equivalent.
 
-    `deviation` is the standard deviation of the log ratios within blocks, `margin` a share. It is the number at which
-    half of such runs are decided: the interval, around a mean that is as far from the truth as typical, lies within the
-    margin. A difference of the margin's size is found somewhat sooner. None where it would be over 10,000.
+    `deviation` is the standard deviation of the log ratios within blocks, `margin` a share. After this number of
+    blocks, half of such runs are decided: with a typical error of the mean, the interval lies within the margin. A
+    difference as large as the margin is found somewhat sooner. None for more than 10,000 blocks.
     """
     counts = range(min_value_count(), MAX_BLOCKS + 1)
-    found = bisect_right(counts, -np.log1p(margin), key=lambda blocks: -_reach_in_deviations(blocks) * deviation)
-    return counts[found] if found < len(counts) else None
+    index = bisect_right(counts, -np.log1p(margin), key=lambda blocks: -_reach_in_deviations(blocks) * deviation)
+    return counts[index] if index < len(counts) else None
 
 
 def margin_reached(deviation: float, blocks: int) -> float | None:
-    """Return the margin, a share, within which so many blocks find a stack equivalent; None where they are too few."""
+    """Return the margin, a share, within which `blocks` blocks find a stack equivalent; None for too few blocks."""
     if blocks < min_value_count():
         return None
     return float(np.expm1(_reach_in_deviations(blocks) * deviation))
 
 
 def _reach_in_deviations(blocks: int) -> float:
-    """Return how far the typical interval of so many blocks reaches, in standard deviations: less with each block."""
+    """Return how far a typical interval after `blocks` blocks reaches from the truth, in standard deviations."""
     return float(widths_per_deviation(np.array(blocks)) + _MEDIAN / np.sqrt(blocks))
 
 
 def extra_blocks_needed(comparison: RatioComparison, needed_evidence: float) -> NDArray[np.float64]:
-    """Return about how many more blocks each row needs for the `needed_evidence`, the logarithm of an e-value.
+    """Return the estimated number of additional blocks until each row has `needed_evidence`.
 
-    It is taken that the mean and the deviation stay as they are. Infinite beyond 10,000.
+    `needed_evidence` is the logarithm of an e-value. The estimate assumes that mean and deviation stay as they are.
+    Infinite for more than 10,000 blocks.
     """
     away, wide = np.abs(comparison.mean)[..., np.newaxis], (comparison.deviation * comparison.widening)[..., np.newaxis]
     borrowed = comparison.borrowed[..., np.newaxis]
     room = comparison.limit - comparison.offset[..., np.newaxis] - away
     count = comparison.count[..., np.newaxis] + _BLOCK_COUNTS
     different = log_evidence(np.maximum(away - comparison.offset[..., np.newaxis], 0.0), wide, count, borrowed)
-    alike = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count, borrowed), -np.inf)
-    is_enough = np.maximum(different, alike) >= needed_evidence
+    equivalent = np.where(room > 0, log_evidence(np.maximum(room, 0.0), wide, count, borrowed), -np.inf)
+    is_enough = np.maximum(different, equivalent) >= needed_evidence
     return np.where(is_enough.any(axis=-1), _BLOCK_COUNTS[is_enough.argmax(axis=-1)], np.inf)
 
 
 def extra_blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return about how many more blocks each row needs whose interval is so many times as wide as is asked for.
+    """Return the estimated number of additional blocks until each row's interval has the requested width.
 
-    Infinite where there is no interval yet, and nothing or less where it is narrow enough.
+    `times` are the widths as multiples of the requested one, which fall with the square root of the number of blocks.
+    Infinite for a row without an interval; 0 or less for an interval that is narrow enough.
     """
     known = np.isfinite(times)
     return np.where(known, count * (np.where(known, times, 1.0) ** 2 - 1), np.inf)
@@ -80,24 +83,25 @@ def extra_blocks_until_narrow(count: NDArray[np.int64], times: NDArray[np.float6
 
 @dataclass(frozen=True)
 class VarianceComponents:
-    """Variances of log ratios to the baseline: of rounds within a block, and of blocks beyond what rounds explain."""
+    """Variances of log ratios to the baseline: of rounds within a block, and between blocks in addition to rounds."""
 
     within: float
     between: float
 
 
 def headline_variance_components(head: Headline, reference: BaselineRows) -> VarianceComponents | None:
-    """Estimate the components of a workload's headline; see `variance_components`."""
+    """Estimate the components of a workload's headline; None without keys, or as in `variance_components`."""
     return variance_components(*turn_logs(head.grid, head.keys), head.weights, reference.row) if head.keys else None
 
 
 def variance_components(
     logs: NDArray[np.float64], usable: NDArray[np.bool_], weights: NDArray[np.float64], row: int
 ) -> VarianceComponents | None:
-    """Estimate the components from the logarithms of the turns of all stacks; None where rounds say nothing.
+    """Estimate the components from the logarithms of the turns of all stacks.
 
-    The axes are stack, key, block and round; `weights` are of the keys, `row` is that of the baseline. They are those
-    of a typical stack: the logarithms of variances are averaged, so that a noisy stack counts no more than others.
+    None if no block has three rounds, or all rounds are equal. The axes are stack, key, block and round; `weights` are
+    those of the keys, `row` is the baseline's. The result is that of a typical stack: the logarithms of variances are
+    averaged, so that a noisy stack does not decide for all.
     """
     both = usable & usable[row]
     counts = both.sum(axis=-1)
@@ -119,15 +123,15 @@ def variance_components(
     several = np.flatnonzero(blocks > 1)
     freedom = float((blocks[several] - 1).sum())
     values = np.einsum("skb,k->sb", middle, weights)
-    seen = np.array([np.var(values[stack][present[stack]], ddof=1) for stack in several])
-    beyond = max(0.0, _geometric_mean_variance(seen, blocks[several] - 1.0) - explained)
-    between = (_USUAL_FREEDOM * _USUAL_SHARE * within + freedom * beyond) / (_USUAL_FREEDOM + freedom)
+    observed = np.array([np.var(values[stack][present[stack]], ddof=1) for stack in several])
+    unexplained = max(0.0, _geometric_mean_variance(observed, blocks[several] - 1.0) - explained)
+    between = (_USUAL_FREEDOM * _USUAL_SHARE * within + freedom * unexplained) / (_USUAL_FREEDOM + freedom)
     return VarianceComponents(within, between)
 
 
 def _geometric_mean_variance(variances: NDArray[np.float64], freedom: NDArray[np.float64]) -> float:
-    """Return the geometric mean of estimated variances, without the bias that their logarithms have."""
-    own = variances > 0
-    if not own.any():
+    """Return the geometric mean of estimated variances, corrected for the bias of their logarithms; 0 if all are 0."""
+    positive = variances > 0
+    if not positive.any():
         return 0.0
-    return float(np.exp(np.mean(np.log(variances[own]) - bias_of_log(freedom[own]))))
+    return float(np.exp(np.mean(np.log(variances[positive]) - bias_of_log(freedom[positive]))))

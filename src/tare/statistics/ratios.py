@@ -1,10 +1,10 @@
-"""How many times the baseline's value a stack has, compared inside blocks.
+"""Ratios of stacks to the baseline, compared within blocks, with their intervals.
 
-A block holds one trial of every stack, close together in time, so that what disturbs the machine disturbs both sides
-of a ratio (`tare.statistics.headlines`). The logarithms of the ratios of the blocks are averaged and given an interval
-that holds at every look (`tare.statistics.anytime`), and both are transformed back: the estimate is a geometric mean,
-as ratios need (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results",
-Communications of the ACM 29 (1986), 218-221). Pairing within blocks is Fisher's (The Design of Experiments, 1935).
+A block has one trial of every stack, close together in time: a disturbance of the machine then hits both sides of a
+ratio (`tare.statistics.headlines`). The mean of the blocks' log ratios gets an interval that holds at every look
+(`tare.statistics.anytime`). Both are transformed back: the estimate is a geometric mean, as ratios need (Fleming and
+Wallace, "How not to lie with statistics: the correct way to summarize benchmark results", Communications of the ACM 29
+(1986), 218-221). Pairing within blocks is Fisher's (The Design of Experiments, 1935).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LARGEST_LOGARITHM = 700.0
 
 @dataclass(frozen=True)
 class BaselineRows:
-    """The row of the stack that others are compared with and, if it has one, of its A/A control."""
+    """Rows of the baseline and of its A/A control; `control` is None without one."""
 
     row: int
     control: int | None = None
@@ -41,15 +41,16 @@ class BaselineRows:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Stack over baseline: the geometric mean over `n` blocks and its interval.
+    """Ratio of a stack to the baseline: the geometric mean over `n` blocks, with its interval.
 
-    `low` and `high` are None where there are too few blocks for an interval, which follows from the `spread`. `side` is
-    what the interval says, and `evidence` the logarithm of the e-value for it. `zero_width` says that all blocks gave
-    the very same ratio, so that the interval has no width: it is no measurement, or coarser than its noise.
-    `correlation` is the lag-1 autocorrelation of the log ratios. `widening` is the factor by which the
-    interval is wider because blocks depend on each other, its own or, as `in_all_stacks` says, those of all stacks
-    together. `offset` is the logarithm by which the baseline differs from itself: the interval is wider by as much.
-    `tolerated_autocorrelation` is the lag-1 autocorrelation up to which it would be decided; None where it is not.
+    - `low` and `high`: bounds of the interval; None if there are too few blocks. They follow from `spread`.
+    - `side`: the interval's statement; `evidence` is the logarithm of the e-value for it.
+    - `zero_width`: all blocks have exactly the same ratio, so that the interval has no width. The value is then no
+      measurement, or its steps exceed its noise.
+    - `correlation`: lag-1 autocorrelation of the log ratios. `widening` is the factor for it in the interval's width;
+      with `in_all_stacks`, it comes from the autocorrelation of all stacks together.
+    - `offset`: logarithm of the difference in the A/A comparison, by which the interval is wider.
+    - `tolerated_autocorrelation`: lag-1 autocorrelation up to which the ratio would be decided; None if undecided.
     """
 
     ratio: float
@@ -68,18 +69,19 @@ class Ratio:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval decides how the two compare."""
+        """Whether the interval decides how the stack compares with the baseline."""
         return self.side in DECIDING
 
 
 @dataclass(frozen=True)
 class RatioComparison:
-    """Rows of log ratios, compared with 0: arrays of one shape.
+    """Comparison of rows of log ratios with 0: arrays of one shape.
 
-    `borrowed` are the degrees of freedom that deviations have beyond n - 1. `difference_evidence` and
-    `equivalence_evidence` are the logarithms of the e-values against a difference of 0, and against one of the margin
-    or more; 0 is then everything up to the `offset`. Whatever the true difference is, only one of the two statements
-    can be false. `needed_evidence` is the evidence that a statement needs, by default one that is made alone.
+    - `borrowed`: degrees of freedom of the deviations in addition to n - 1.
+    - `difference_evidence`: logarithm of the e-value against a difference of at most `offset`.
+    - `equivalence_evidence`: logarithm of the e-value against a difference of the margin or more. For any true
+      difference, only one of the two statements can be false.
+    - `needed_evidence`: evidence that a statement needs; by default that of a single statement.
     """
 
     mean: NDArray[np.float64]
@@ -97,12 +99,12 @@ class RatioComparison:
 
     @cached_property
     def evidence(self) -> NDArray[np.float64]:
-        """Evidence for the better founded of the two statements."""
+        """Evidence for the statement that has more: that the stacks differ, or that they are equivalent."""
         return np.maximum(self.difference_evidence, self.equivalence_evidence)
 
     @cached_property
     def is_decided(self) -> NDArray[np.bool_]:
-        """Where the intervals decide how the two compare."""
+        """Mask of the rows whose intervals decide: inside the margin, or without 0."""
         away = np.abs(self.mean)
         return np.asarray(
             np.isfinite(self.half_widths) & ((away + self.half_widths < self.limit) | (away > self.half_widths))
@@ -110,10 +112,9 @@ class RatioComparison:
 
     @cached_property
     def tolerated_autocorrelation(self) -> NDArray[np.float64]:
-        """Return the lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
+        """The lag-1 autocorrelation of blocks that would widen the intervals until they no longer decide.
 
-        It means something where an interval decides. It is counted from independent blocks, in place of the `widening`
-        that was found.
+        Meaningless for intervals that do not decide. It is relative to independent blocks, without `widening`.
         """
         away = np.abs(self.mean)
         room = np.where(away + self.half_widths < self.limit, self.limit - away, away) - self.offset
@@ -121,33 +122,33 @@ class RatioComparison:
 
     @cached_property
     def half_widths(self) -> NDArray[np.float64]:
-        """Return half the width of the intervals, infinite where there are too few blocks.
+        """Half the widths of the intervals; infinite for too few blocks.
 
-        An interval holds all against which there is less evidence than `needed_evidence`.
+        An interval has all differences against which there is less evidence than `needed_evidence`.
         """
         widths = widths_per_deviation(self.count, self.borrowed, self.needed_evidence)
         known = np.isfinite(widths)
         return np.where(known, np.where(known, widths, 0.0) * self.deviation * self.widening + self.offset, np.inf)
 
     def relative_widths(self, precision: float) -> NDArray[np.float64]:
-        """Return half the width of the intervals, in those that are asked for: at most 1 is narrow enough.
+        """Return half the widths of the intervals as multiples of the requested width: at most 1 is narrow enough.
 
-        Asked for is this share of the mean's logarithm, or a factor of 1 and this share, whichever is wider.
+        Requested is the share `precision` of the mean's logarithm, or a factor of 1 + `precision`, whichever is wider.
         """
         return np.asarray(self.half_widths / np.maximum(precision * np.abs(self.mean), np.log1p(precision)))
 
     def with_rows(self, other: RatioComparison, mask: NDArray[np.bool_]) -> RatioComparison:
-        """Return the comparison with another one's rows where the mask is true."""
+        """Return the comparison with the rows of `other` where `mask` is true."""
         names = [each.name for each in fields(self) if each.name != "limit"]
         arrays = {name: np.where(mask, getattr(other, name), getattr(self, name)) for name in names}
         return RatioComparison(limit=self.limit, **arrays)
 
     def with_needed_evidence(self, evidence: NDArray[np.float64] | float) -> RatioComparison:
-        """Return the comparison with statements that need this evidence."""
+        """Return the comparison with another threshold for the evidence of statements."""
         return replace(self, needed_evidence=evidence)
 
     def ratio_at(self, index: tuple[int, ...]) -> Ratio | None:
-        """Take one row out; None where it is empty."""
+        """Return the ratio of one row; None if no block has it."""
         count, mean, half = int(self.count[index]), float(self.mean[index]), float(self.half_widths[index])
         if count == 0:
             return None
@@ -172,10 +173,10 @@ class RatioComparison:
 
 @dataclass(frozen=True)
 class CommonWidening:
-    """What all stacks together add to the doubt about rows.
+    """Widening of all intervals of a workload by what its stacks show together.
 
-    `factor` widens standard deviations, as blocks depend on each other. `offset` is a difference of logarithms that
-    means nothing, because the baseline differs as much from itself.
+    `factor` widens standard deviations for autocorrelated blocks. `offset` is a difference of logarithms without
+    meaning, because the A/A comparison shows the same difference.
     """
 
     factor: NDArray[np.float64]
@@ -192,36 +193,37 @@ def compare(
     common: CommonWidening = _NO_WIDENING,
     borrows: bool = False,
 ) -> RatioComparison:
-    """Compare rows of log ratios (last axis: blocks) with 0; only those count that are present.
+    """Compare rows of log ratios (last axis: blocks) with 0; only values that are `present` count.
 
-    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. Where the first axis are
-    stacks of one workload, standard deviations may borrow from each other (`tare.statistics.moderated_variance`).
+    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. With `borrows`, the first
+    axis must be the stacks of one workload, whose variances are moderated (`tare.statistics.moderated_variance`).
     """
-    seen = moments(logs, present)
-    mean = np.where(np.abs(seen.mean) < ROUNDING, 0.0, seen.mean)
-    own_deviation = np.where(seen.deviation < ROUNDING, 0.0, seen.deviation)
-    found = (
-        moderate_variances(own_deviation, seen.count)
+    described = moments(logs, present)
+    mean = np.where(np.abs(described.mean) < ROUNDING, 0.0, described.mean)
+    plain_deviation = np.where(described.deviation < ROUNDING, 0.0, described.deviation)
+    moderated = (
+        moderate_variances(plain_deviation, described.count)
         if borrows
-        else ModeratedVariance(own_deviation, np.zeros(mean.shape))
+        else ModeratedVariance(plain_deviation, np.zeros(mean.shape))
     )
-    deviation, borrowed = found.deviation, found.borrowed
-    own, is_rounding = autocorrelation_of_rows(logs, present, mean), deviation == 0
-    factor = np.where(is_rounding, 1.0, np.maximum(own.factor, common.factor))
+    deviation, borrowed = moderated.deviation, moderated.borrowed
+    of_row, is_rounding = autocorrelation_of_rows(logs, present, mean), deviation == 0
+    factor = np.where(is_rounding, 1.0, np.maximum(of_row.factor, common.factor))
     wide = deviation * factor
+    # A difference up to the offset means nothing, so that both statements have to hold beyond it.
     limit, offset = float(np.log1p(margin)), np.broadcast_to(common.offset, mean.shape)
     beyond, within = np.abs(mean) - offset, limit - offset - np.abs(mean)
     return RatioComparison(
         mean=mean,
-        count=seen.count,
+        count=described.count,
         deviation=deviation,
         borrowed=borrowed,
-        correlation=np.where(is_rounding, 0.0, own.correlation),
+        correlation=np.where(is_rounding, 0.0, of_row.correlation),
         widening=factor,
-        in_all_stacks=(factor > 1) & (common.factor >= own.factor),
+        in_all_stacks=(factor > 1) & (common.factor >= of_row.factor),
         offset=offset,
-        difference_evidence=log_evidence(np.maximum(beyond, 0.0), wide, seen.count, borrowed),
-        equivalence_evidence=np.where(within > 0, log_evidence(within, wide, seen.count, borrowed), -np.inf),
+        difference_evidence=log_evidence(np.maximum(beyond, 0.0), wide, described.count, borrowed),
+        equivalence_evidence=np.where(within > 0, log_evidence(within, wide, described.count, borrowed), -np.inf),
         limit=limit,
     )
 
@@ -229,11 +231,11 @@ def compare(
 def compare_together(
     logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float, reference: BaselineRows
 ) -> RatioComparison:
-    """Compare stacks (first axis) with the baseline, each in the light of all; its own row, of zeros, is among them.
+    """Compare stacks (first axis, including the baseline's row of zeros) with the baseline, all stacks together.
 
-    Where all stacks together depend on the blocks before (`tare.statistics.dependence`), all intervals are wider.
-    Where the interval of the A/A control excludes 0, something on the machine
-    makes differences of that size by itself, so the intervals of the others are wider by as much.
+    All intervals are wider if the blocks of all stacks together are autocorrelated (`tare.statistics.dependence`). If
+    the interval of the A/A control excludes 0, the machine by itself makes differences of that size: the intervals of
+    the other stacks are wider by this difference.
     """
     control = reference.control
     factor = pooled_autocorrelation(_relative_to_common_level(logs, present, reference), present).factor
@@ -243,16 +245,16 @@ def compare_together(
     offset = np.zeros(first.mean.shape)
     away = np.abs(first.mean[control])
     offset[:] = np.where(away > first.half_widths[control], away, 0.0)
-    offset[control] = 0.0
+    offset[control] = 0.0  # the control's interval shows the difference itself
     return compare(logs, present, margin, CommonWidening(factor, offset), borrows=True) if offset.any() else first
 
 
 def _relative_to_common_level(
     logs: NDArray[np.float64], present: NDArray[np.bool_], reference: BaselineRows
 ) -> NDArray[np.float64]:
-    """Return what all stacks differ by from the same: the mean of the baseline and its control.
+    """Return the log ratios of all stacks to a common level: the mean of the baseline and its control.
 
-    The control's row is its difference to the baseline alone, so each of these two lies half of it away from the mean.
+    The row of the control is its difference to the baseline, so that each of the two is half of it away from the mean.
     """
     if reference.control is None:
         return logs
@@ -263,9 +265,9 @@ def _relative_to_common_level(
 
 
 def block_ratio(stack: Sequence[float], baseline: Sequence[float], margin: float = MARGIN) -> Ratio | None:
-    """Compare values block by block; None for no block at all.
+    """Return the ratio of values that are paired by block; None without a block.
 
-    Raises ValueError where a value is not above zero: it has no logarithm, and a ratio of it says nothing.
+    Raises ValueError if a value is not above zero: it has no logarithm.
     """
     pairs = np.array([stack, baseline], dtype=float)
     if not (np.isfinite(pairs) & (pairs > 0)).all():
@@ -281,12 +283,12 @@ def ratio_fields(ratio: Ratio, better: Better) -> dict[str, Any]:
 
 
 def exp_bounded(logarithm: float) -> float:
-    """Transform a logarithm back; never infinite, whatever the interval of a few wild blocks is."""
+    """Return e to the power of a logarithm, bounded to a finite number: a few wild blocks give huge intervals."""
     return float(np.exp(min(max(logarithm, -LARGEST_LOGARITHM), LARGEST_LOGARITHM)))
 
 
 def classify_side(mean: float, half: float, limit: float) -> Side:
-    """Return what an interval of logarithms, so wide on either side of the mean, says."""
+    """Return the statement of an interval of logarithms that reaches `half` on either side of the mean."""
     if not np.isfinite(half):
         return "too few blocks"
     if abs(mean) + half < limit:

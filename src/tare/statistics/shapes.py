@@ -1,11 +1,11 @@
-"""What a strip of points looks like: blocks far from the others, heavy tails, two groups of blocks.
+"""Shapes of distributions: outliers, heavy tails and two groups of blocks.
 
-The interval of a cell rests on a mean, and its blocks are taken as normal noise around it. Where they do not look so, a
-note says it, next to the strip of the raw points. Nothing is ever left out for it.
+The interval of a cell assumes that its blocks are normal noise around a mean. If they do not look so, a note says it,
+next to the strip of the raw points. No value is ever left out for it.
 
-Each finding is a score that is compared with what normal noise of as many blocks has in 0.7 % of cases; all of them
-together speak in at most 2 %. They find much only where there are many blocks, or where it is plain to see. Of 4000
-rows of each kind, as `tests/unit/statistics/test_shapes.py` simulates them, these were noted:
+Each finding is a score above a limit that 0.7 % of rows of normal noise exceed; at most 2 % get any note. The scores
+find much only with many blocks, or in obvious cases. Out of 4000 rows of each type, as
+`tests/unit/statistics/test_shapes.py` simulates them, these got a note:
 
     in %                                                       n = 15   n = 30   n = 100
     Student's t with 3 degrees of freedom: blocks far away         12       31        78
@@ -14,8 +14,8 @@ rows of each kind, as `tests/unit/statistics/test_shapes.py` simulates them, the
     30 % of values 6 % away, 2 % noise:    two groups               6       14        56
     30 % of values 12 % away, 2 % noise:   two groups              75       94       100
 
-What is spread evenly, as by a steady drift, is taken for two groups as well; what is only lopsided hardly ever is.
-Where about half of the values or more repeat others, nothing can be told but that the measurement is coarse.
+Evenly spread values, as from a steady drift, also count as two groups; skewed values hardly ever do. If about half of
+the values or more repeat others, the only finding is that the measurement is quantized.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _MIN_SHARE = 0.2
 _MOST_NAMED_BLOCKS = 6  # blocks; more are only counted
 # Of normal noise, the median absolute deviation is this share of the standard deviation.
 _MEDIAN_DEVIATION = 0.6745
-# For a count of values: what `distance`, `evenness` and `groups` have to be above, below and above. 0.7 % of rows of
-# normal noise are, in 400,000 rows of up to 51 values and 20 million values beyond. Counts between are interpolated.
+# Count of values, and limits: `distance` above, `evenness` below, `groups` above. Of normal noise, 0.7 % of rows are,
+# in simulations of 400,000 rows of up to 51 values, and of 20 million values beyond. Counts between are interpolated.
 _LIMITS = np.array(
     (
         (5, 22.68, 0.693, 22.55),
@@ -66,10 +66,11 @@ _LIMITS = np.array(
 
 @dataclass(frozen=True)
 class ShapeScores:
-    """What of rows is compared with normal noise.
+    """Scores of rows, for comparison with those of normal noise.
 
-    Distances in scaled deviations, Geary's ratio, and squares between over squares within the best two groups, of which
-    the lower has `size` values; `low` and `high` are their means. `distinct` counts the different values of a row.
+    `distance` is in scaled median absolute deviations. `evenness` is Geary's ratio. `groups` is the sum of squares
+    between over that within the best two groups, of which the lower has `size` values; `low` and `high` are the means
+    of the groups. `distinct` counts the different values of a row.
     """
 
     count: NDArray[np.int64]
@@ -84,11 +85,11 @@ class ShapeScores:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What rows of logarithms look like. `is_far` marks single values, all other arrays have one entry a row.
+    """Shapes of rows of logarithms. `is_far` is a mask of single values; all other arrays have one entry per row.
 
-    `distinct` is the number of different values where there are strangely few, or else 0. `is_heavy_tailed` are rows
-    with more values far out than normal noise has; `size` is that of the lower of two groups, 0 where there is one
-    group; `low` and `high` are the means of the groups.
+    `distinct` is the number of different values in quantized rows, else 0. `is_heavy_tailed` marks rows with more
+    distant values than normal noise has. `size` is the size of the lower of two groups; 0 for a single group. `low`
+    and `high` are the means of the groups.
     """
 
     count: NDArray[np.int64]
@@ -100,7 +101,7 @@ class Shapes:
     high: NDArray[np.float64]
 
     def describe(self, index: tuple[int, ...], blocks: Sequence[int]) -> tuple[str, ...]:
-        """Describe what was found in one row of log ratios; `blocks` are the numbers of its columns as shown."""
+        """Return notes on the shape of a row of log ratios; `blocks` are the displayed numbers of its columns."""
         count, size, distinct = int(self.count[index]), int(self.size[index]), int(self.distinct[index])
         if distinct:
             return (f"only {distinct} different ratios in {count} blocks: the measurement is coarser than its noise",)
@@ -118,10 +119,10 @@ class Shapes:
 
 
 def find_shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes:
-    """Look at rows of logarithms (last axis: blocks); only those count that are present. No loop but in NumPy.
+    """Return the shapes of rows of logarithms (last axis: blocks); only values that are `present` count.
 
-    A row gets one diagnosis. In a coarse row nothing else can be judged; in one of two groups, what is far depends on
-    the group; and where one single value is far, it explains the heavy tail.
+    A row gets one diagnosis. A quantized row cannot be judged further. In a row of two groups, distance depends on the
+    group. A single distant value explains a heavy tail.
     """
     scored = compute_scores(logs, present)
     limits = [np.interp(np.log(np.maximum(scored.count, 1)), np.log(_LIMITS[:, 0]), row) for row in _LIMITS.T[1:]]
@@ -142,7 +143,7 @@ def find_shapes(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> Shapes
 
 
 def compute_scores(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> ShapeScores:
-    """Compute the scores of rows. What differs by rounding alone is taken as equal."""
+    """Return the scores of rows; values that differ only by rounding count as equal."""
     if logs.shape[-1] == 0:  # the greatest of nothing is an error
         logs, present = np.zeros((*logs.shape[:-1], 1)), np.zeros((*logs.shape[:-1], 1), dtype=bool)
     count = present.sum(axis=-1)
@@ -195,11 +196,11 @@ def _deviation_ratio(away: NDArray[np.float64], count: NDArray[np.int64]) -> NDA
 def _find_best_split(
     ordered: NDArray[np.float64], count: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Cut sorted rows with a mean of 0 where the squares between both parts are the most times those within them.
+    """Split sorted rows with a mean of 0 where the ratio of squares between and within both parts is largest.
 
     Engelman and Hartigan, "Percentage points of a test for clusters", Journal of the American Statistical Association
-    64 (1969), 1647-1648; but a group has at least three values and a fifth of all, so that a few far values make none.
-    Return the size of the lower group, that ratio (0 where there is nothing to cut), and the means of both groups.
+    64 (1969), 1647-1648; but a group has at least three values and a fifth of all, so that a few outliers make none.
+    Return the size of the lower group, the ratio (0 for a row that cannot be split), and the means of both groups.
     """
     sums = ordered.cumsum(axis=-1)
     below, n = np.arange(1, ordered.shape[-1] + 1), count[..., np.newaxis]
@@ -216,14 +217,14 @@ def _find_best_split(
 
 
 def _sorted_median(ordered: NDArray[np.float64], count: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the median of each sorted row; 0 where it has no value."""
+    """Return the median of each sorted row; 0 for a row without values."""
     some = np.maximum(count, 1)[..., np.newaxis]
     both = np.take_along_axis(ordered, np.concatenate([(some - 1) // 2, some // 2], axis=-1), axis=-1)
     return np.where(count > 0, np.where(count[..., np.newaxis] > 0, both, 0.0).mean(axis=-1), 0.0)
 
 
 def _format_percents(low: float, high: float) -> tuple[str, str]:
-    """Write two log ratios in percent, with as many decimals as show their difference."""
+    """Format two log ratios in percent, with enough decimals to show their difference."""
     shares = (100 * exp_bounded(low), 100 * exp_bounded(high))
     decimals = int(np.clip(np.ceil(-np.log10(max(shares[1] - shares[0], 1e-9))), 0, 9))
     first, second = (f"{share:.{decimals}f} %" if share < 1e6 else f"{share:.3g} %" for share in shares)

@@ -1,4 +1,7 @@
-"""From a run to everything that can be said of its values. Pure, and quick enough to be redone after every block."""
+"""Summary of a run: compute all cells, verdicts and ranks from its trials.
+
+A pure function, fast enough to be called after every block.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +30,17 @@ from tare.statistics.summary import Summary
 
 _COARSE = Caution(
     "coarse-values",
-    "values come in steps that are larger than their noise: the interval is too narrow, and no decision is firm",
+    "values come in steps that are larger than their noise: the interval is too narrow, and no decision is robust",
 )
 _UNCONFIRMED = Caution(
     "unconfirmed",
-    "blocks that only other stacks had since show more noise: another block of this one may withdraw the verdict",
+    "later blocks of other stacks show more noise: another block of this stack may withdraw the verdict",
 )
 
 
 @dataclass(frozen=True)
 class _WorkloadSummary:
-    """One workload on its way to cells."""
+    """Results of one workload, from which its cells are made."""
 
     record: WorkloadRecord
     outcomes: tuple[TrialOutcomes, ...]
@@ -52,29 +55,31 @@ class _WorkloadSummary:
 
     @property
     def baseline_row(self) -> int:
-        """The row of the baseline; any row where the run has no baseline, as nothing is compared then."""
+        """The row of the baseline; 0 in a run without a baseline, in which no cell is compared."""
         return self.baseline_rows.row
 
     @property
     def baseline_rows(self) -> BaselineRows:
-        """The rows of the baseline and its control, or that of any stack."""
+        """The rows of the baseline and its control; row 0 without a baseline."""
         return self.reference or BaselineRows(0)
 
 
 def summarize(run: Run) -> Summary:
-    """Compare every stack with the baseline, inside blocks, for every workload, metric and point, and for headlines."""
+    """Compare every stack with the baseline within blocks, for every headline, workload, metric and point."""
     trials = add_file_system_cautions(select_latest(run.trials), run.record.baseline)
     stacks = tuple(dict.fromkeys([*run.record.stacks, *(trial.stack for trial in trials)]))
     reference = _find_baseline_rows(run.record, stacks)
     known = workload_records(run) if stacks else []  # without a stack there is nothing to compare
-    own: dict[str, list[Trial]] = {record.name: [] for record in known}
+    by_workload: dict[str, list[Trial]] = {record.name: [] for record in known}
     looks = Looks(known, stacks, reference or BaselineRows(0), run.record.margin)
     for trial in trials:
-        own[trial.workload].append(trial)
+        by_workload[trial.workload].append(trial)
         looks.learn(trial)
     judged = looks.headline_verdicts()
     workloads = [
-        _WorkloadSummary(record, _count_outcomes(stacks, own[record.name]), judged[record.name], reference, looks)
+        _WorkloadSummary(
+            record, _count_outcomes(stacks, by_workload[record.name]), judged[record.name], reference, looks
+        )
         for record in known
     ]
     measured = tuple(each.head for workload in workloads for each in workload.headline_verdicts)
@@ -99,9 +104,9 @@ def summarize(run: Run) -> Summary:
         headline_data=measured,
         overrides=tuple(
             (stack, what, text)
-            for stack, own in run.record.own.items()
+            for stack, overrides in run.record.own.items()
             if stack in stacks and stack != run.record.control
-            for what, text in own.items()
+            for what, text in overrides.items()
         ),
         years=tuple(run.record.years.items()),
         outcomes=tuple(workload.outcomes for workload in workloads),
@@ -116,7 +121,7 @@ def _find_baseline_rows(record: RunRecord, stacks: tuple[str, ...]) -> BaselineR
 
 
 def workload_records(run: Run) -> list[WorkloadRecord]:
-    """Return the run's workloads, also those that only its trials know."""
+    """Return the records of the run's workloads, and a minimal record for workloads that only trials name."""
     known = {record.name: record for record in run.record.workloads}
     for name in run.by_workload:
         known.setdefault(name, WorkloadRecord(name, name, name, (), None))
@@ -124,9 +129,10 @@ def workload_records(run: Run) -> list[WorkloadRecord]:
 
 
 def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[Cell, ...]:
-    """Add a caution to what is better than bare metal by more than the margin: something else than the stack differs.
+    """Add a caution to cells that are better than bare metal by more than the margin.
 
-    Only where the run says that its baseline is bare metal, and that the stack is not, and both run the same program.
+    Only cells count whose baseline is bare metal, whose stack is known not to be, and where both run the same program:
+    then something else than the stack must differ.
     """
     if not _is_bare_metal(record, record.baseline):
         return tuple(cells)
@@ -148,19 +154,19 @@ def _is_bare_metal(record: RunRecord, stack: str) -> bool:
 
 
 def _count_outcomes(stacks: tuple[str, ...], trials: Sequence[Trial]) -> tuple[TrialOutcomes, ...]:
-    own: dict[str, list[Trial]] = {stack: [] for stack in stacks}
+    by_stack: dict[str, list[Trial]] = {stack: [] for stack in stacks}
     for trial in trials:
-        own[trial.stack].append(trial)
-    return tuple(count_outcomes(stack, of_stack) for stack, of_stack in own.items())
+        by_stack[trial.stack].append(trial)
+    return tuple(count_outcomes(stack, of_stack) for stack, of_stack in by_stack.items())
 
 
 @dataclass(frozen=True)
 class _CellRows:
-    """What cells are made of: all keys of a workload's grid, or a headline.
+    """Input of cells: arrays of all keys of a workload's grid, or of a headline.
 
-    The axes are stack and, for a grid, key; `log_ratios`, `logs` and `present` also have the block: the logarithms of
-    the ratios and of usual turns. `comparison` holds for each row by itself. `headline_verdicts` and `half_widths`,
-    half the widths of the quantities' own intervals, are of a headline.
+    The axes are stack and, for a grid, key; `log_ratios`, `logs` (of usual turns) and `present` also have the block.
+    `comparison` holds for each row by itself. `headline_verdicts` and `half_widths` are None for a grid; `half_widths`
+    are half the widths of the intervals of quantities, not of ratios.
     """
 
     workload: _WorkloadSummary
@@ -176,19 +182,19 @@ class _CellRows:
 
     @cached_property
     def is_quantized(self) -> NDArray[np.bool_]:
-        """Where the ratios, or the values of one side, come in steps that are larger than their noise."""
+        """Mask of the rows in which the ratios, or the values of one side, have steps larger than their noise."""
         away, row = self.log_ratios, self.workload.baseline_row
         of_baseline = are_quantized(np.broadcast_to(self.logs[row], self.logs.shape), away.both & away.both[row])
         return are_quantized(away.logs, away.both) | are_quantized(self.logs, away.both) | of_baseline
 
     @cached_property
     def shapes(self) -> Shapes:
-        """What the ratios of each row look like."""
+        """Outliers, heavy tails and groups in the ratios of each row."""
         return find_shapes(self.log_ratios.logs, self.log_ratios.both)
 
 
 def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
-    """Make the cells of all keys of a workload, with the arithmetic done once for the whole grid."""
+    """Yield the cells of all keys of a workload; the arithmetic is done once for the whole grid."""
     grid, away = workload.grid, log_ratios(workload.grid, workload.baseline_rows)
     rows = _CellRows(
         workload=workload,
@@ -212,13 +218,13 @@ def _compare_blocks(
 
 
 def _is_refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
-    """Return where a ratio has no meaning: a value of a stack, or the baseline's in its blocks, is not above 0."""
+    """Return where a ratio is undefined: a value of the stack, or of the baseline in its blocks, is not above 0."""
     bad = grid.present & ~grid.positive
     return np.asarray((bad | (bad[baseline] & grid.present)).any(axis=-1))
 
 
 def _create_headline_cells(workload: _WorkloadSummary, judged: HeadlineVerdicts) -> Iterator[Cell]:
-    """Make one cell for each stack. A headline of a single key is described in its unit, any other is only a ratio."""
+    """Yield a cell for each stack. Only a headline of a single key has values in a unit; others are only ratios."""
     grid, head = workload.grid, judged.head
     away = head.log_ratios(workload.baseline_rows)
     rows = _CellRows(
@@ -237,35 +243,35 @@ def _create_headline_cells(workload: _WorkloadSummary, judged: HeadlineVerdicts)
 
 
 def _create_cell(rows: _CellRows, index: tuple[int, ...], keys: tuple[int, ...]) -> Cell:
-    """Make the cell of a row, which is of these keys of the grid."""
+    """Return the cell of a row; `keys` are the keys of the grid in that row."""
     workload, stack = rows.workload, index[0]
     is_baseline = workload.reference is not None and stack == workload.baseline_row
-    fields, found = _description_fields(rows, stack, keys), dict[str, Any]()
+    fields, compared = _description_fields(rows, stack, keys), dict[str, Any]()
     problem, ratio = _describe_problem(workload, stack, bool(rows.is_refused[index])), rows.comparison.ratio_at(index)
     if is_baseline and fields["trials"] and not problem:
-        found = {"verdict": "baseline", "n": ratio.n if ratio else 0, "ratio": 1.0}
+        compared = {"verdict": "baseline", "n": ratio.n if ratio else 0, "ratio": 1.0}
     elif is_baseline and fields["trials"]:
-        found = {"verdict": "baseline", "notes": (*fields["notes"], problem)}
+        compared = {"verdict": "baseline", "notes": (*fields["notes"], problem)}
     elif problem:
-        found = {"verdict": "no value", "notes": (*fields["notes"], problem)}
+        compared = {"verdict": "no value", "notes": (*fields["notes"], problem)}
     elif ratio is None:
         baseline = workload.grid.stacks[workload.baseline_row]
         text = f"no block has this value of both {fields['stack']} and {baseline}"
-        found = {"verdict": "too few blocks", "notes": (*fields["notes"], text)}
+        compared = {"verdict": "too few blocks", "notes": (*fields["notes"], text)}
     else:
-        found = _comparison_fields(rows, index, fields, ratio)
-    usual = _usual_value_fields(rows, index, found["ratio"]) if "ratio" in found and len(keys) == 1 else {}
-    return Cell(**fields | found | usual)
+        compared = _comparison_fields(rows, index, fields, ratio)
+    usual = _usual_value_fields(rows, index, compared["ratio"]) if "ratio" in compared and len(keys) == 1 else {}
+    return Cell(**fields | compared | usual)
 
 
 def _description_fields(rows: _CellRows, stack: int, keys: tuple[int, ...]) -> dict[str, Any]:
-    """Return the fields of a cell that say what it is of, and describe its values."""
-    workload, grid, own = rows.workload, rows.workload.grid, rows.workload.outcomes[stack]
+    """Return the fields of a cell that identify it, and describe its values and trials."""
+    workload, grid, outcomes = rows.workload, rows.workload.grid, rows.workload.outcomes[stack]
     rule = rows.headline_verdicts.head.rule if rows.headline_verdicts else None
     metric = grid.find_metric(grid.keys[keys[0]].metric) if keys else None
-    absurd = int(grid.rejected_counts[stack, keys[0]]) if keys else 0
-    what = "value that is" if absurd == 1 else "values that are"
-    cautions = own.cautions
+    rejected = int(grid.rejected_counts[stack, keys[0]]) if keys else 0
+    what = "value that is" if rejected == 1 else "values that are"
+    cautions = outcomes.cautions
     if workload.reference is not None and stack != workload.baseline_row:
         cautions += workload.outcomes[workload.baseline_row].cautions
     fields: dict[str, Any] = {
@@ -277,23 +283,25 @@ def _description_fields(rows: _CellRows, stack: int, keys: tuple[int, ...]) -> d
         "better": metric.better if metric else rule.better if rule else "higher",
         "headline": rule.name if rule else "",
         "trials": int((grid.present[stack, list(keys)].all(axis=0) & bool(keys)).sum()),
-        "notes": (f"left out: {absurd} {what} no finite number, or in another unit than the metric's",) * bool(absurd),
-        "cautions": cautions if own.ok else (),
-        "failures": own.failures,
-        "skipped": own.skipped,
+        "notes": (f"left out: {rejected} {what} no finite number, or in another unit than the metric's",)
+        * bool(rejected),
+        "cautions": cautions if outcomes.ok else (),
+        "failures": outcomes.failures,
+        "skipped": outcomes.skipped,
         "turns": int(grid.has_turn[stack, keys[0]].sum()) if keys and grid.has_turn.shape[-1] > 1 else 0,
     }
-    seen = describe_row(rows.moments, (stack, *keys)) if len(keys) == 1 else None
+    description = describe_row(rows.moments, (stack, *keys)) if len(keys) == 1 else None
     names = ("mean", "sd", "relative_sd", "minimum", "maximum")
-    return fields | ({name: getattr(seen, name) for name in names} if seen else {})
+    return fields | ({name: getattr(description, name) for name in names} if description else {})
 
 
 def _describe_problem(workload: _WorkloadSummary, stack: int, refused: bool) -> str:
-    """Describe why a stack has nothing to compare; empty when it should have."""
-    own = workload.outcomes[stack]
-    if not own.ok:
-        failed = "its only trial failed" if len(own.failures) == 1 else f"all {len(own.failures)} trials failed"
-        return own.skipped or (failed if own.failures else "no trial was run")
+    """Return why a stack cannot be compared, as text; empty if it can."""
+    outcomes = workload.outcomes[stack]
+    if not outcomes.ok:
+        count = len(outcomes.failures)
+        failed = "its only trial failed" if count == 1 else f"all {count} trials failed"
+        return outcomes.skipped or (failed if count else "no trial was run")
     if workload.reference is None:
         return "the baseline is not part of this run"
     if refused:
@@ -306,7 +314,7 @@ def _comparison_fields(
 ) -> dict[str, Any]:
     """Return the fields of a cell with a ratio.
 
-    Where a headline has an interval, its verdict is of that which holds together with all others.
+    The verdict of a headline is that of the interval that holds together with those of all other headlines (e-BH).
     """
     held = (
         rows.headline_verdicts.held_comparison.ratio_at(index)
@@ -314,28 +322,28 @@ def _comparison_fields(
         else None
     )
     is_withdrawn = held is not None and held.low is None
-    found = ratio_fields(held or ratio, fields["better"]) | ({"verdict": "undecided"} if is_withdrawn else {})
+    compared = ratio_fields(held or ratio, fields["better"]) | ({"verdict": "undecided"} if is_withdrawn else {})
     notes = [*fields["notes"], *_describe_row(rows, index, ratio)]
     if is_withdrawn:
-        notes.append("no interval beside so many others: it needs more blocks")
-    doubts = [*_find_cautions(rows, index, ratio)] if ratio.low is not None else []
+        notes.append("no interval together with so many others: more blocks are needed")
+    cautions = [*_find_cautions(rows, index, ratio)] if ratio.low is not None else []
     if rows.turn_comparison:
-        found |= rows.turn_comparison.cell_fields(index)
-        doubts += rows.turn_comparison.cautions(index)
+        compared |= rows.turn_comparison.cell_fields(index)
+        cautions += rows.turn_comparison.cautions(index)
     if held and not is_withdrawn and rows.headline_verdicts and rows.headline_verdicts.is_unconfirmed[index]:
-        doubts.append(_UNCONFIRMED)
-    counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in doubts)
+        cautions.append(_UNCONFIRMED)
+    counts = (CautionCount(each.kind, (each.text,), fields["stack"], ratio.n, ratio.n) for each in cautions)
     return {
-        **found,
+        **compared,
         "ratios": tuple(float(each) for each in np.exp(rows.log_ratios.logs[index][rows.log_ratios.both[index]])),
         "notes": tuple(notes),
         "cautions": (*fields["cautions"], *counts),
-        "coarse": _COARSE in doubts,
+        "coarse": _COARSE in cautions,
     }
 
 
 def _describe_row(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Iterator[str]:
-    """Yield why there is no interval or none with a width, and what the turns and blocks of a row look like."""
+    """Yield notes on a missing interval, an interval without a width, and the shape of turns and blocks."""
     if ratio.low is None:
         have = "one block has" if ratio.n == 1 else f"{ratio.n} blocks have"
         yield f"{have} no interval: {min_value_count()} are needed"
@@ -348,7 +356,7 @@ def _describe_row(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Iter
 
 
 def _find_cautions(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Iterator[Caution]:
-    """Yield the cautions about an interval: dependent blocks, a baseline that differs from itself, coarse values."""
+    """Yield the cautions about an interval: autocorrelated blocks, a failed A/A check, quantized values."""
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
         text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
@@ -362,17 +370,18 @@ def _find_cautions(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Ite
 
 
 def _usual_value_fields(rows: _CellRows, index: tuple[int, ...], ratio: float) -> dict[str, float | None]:
-    """Return the usual value: the geometric mean of the baseline's usual turns, times the ratio; and its deviation.
+    """Return the fields with the usual value, its standard deviation, and the quantity's interval if it has one.
 
-    Also the interval of the quantity itself, if it has one, so wide on either side of its logarithm.
+    The usual value is the geometric mean of the baseline's usual turns times the ratio: a stack's mean would depend on
+    the blocks that the stack happens to have. Empty without a value of the baseline.
     """
     base = (rows.workload.baseline_row, *index[1:])
-    of_baseline, own = rows.logs[base][rows.log_ratios.both[base]], rows.logs[index][rows.present[index]]
+    of_baseline, of_stack = rows.logs[base][rows.log_ratios.both[base]], rows.logs[index][rows.present[index]]
     if not of_baseline.size:
         return {}
     usual = exp_bounded(float(of_baseline.mean())) * ratio
-    found = {"usual": usual, "usual_sd": usual * float(own.std(ddof=1)) if own.size > 1 else None}
+    fields = {"usual": usual, "usual_sd": usual * float(of_stack.std(ddof=1)) if of_stack.size > 1 else None}
     if rows.half_widths is None or not np.isfinite(rows.half_widths[index]):
-        return found
+        return fields
     half = float(rows.half_widths[index])
-    return found | {"usual_low": usual * exp_bounded(-half), "usual_high": usual * exp_bounded(half)}
+    return fields | {"usual_low": usual * exp_bounded(-half), "usual_high": usual * exp_bounded(half)}

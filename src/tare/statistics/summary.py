@@ -1,4 +1,4 @@
-"""Everything that statistics finds in a run, as one value."""
+"""Summary of a run: all results of statistics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from tare.statistics.outcomes import TrialOutcomes
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything that can be said of a run's values.
+    """Summary of a run's values.
 
-    `control` is the A/A control, the baseline under a second name; an empty text in runs that have none. Ratios between
-    1 / (1 + `margin`) and 1 + `margin` count as equivalent. The verdicts of `headlines` hold together: of those that
-    say better, worse or equivalent, at most one in twenty is expected to be false (e-BH). Those of `cells` hold each by
-    itself. `headline_data` is what the headlines were made of. `overrides` is what stacks have of their own by the
-    suite's wish: a stack, `command` or `image`, and which. `years` has a stack and the year of its technology, where
-    that is an old one. `outcomes` has what became of the trials: for each workload, that of each stack.
+    - `control`: the A/A control, the baseline under a second name; empty without one.
+    - `margin`: ratios between 1 / (1 + `margin`) and 1 + `margin` count as equivalent.
+    - `headlines`: cells whose verdicts hold together: at most one in twenty of the decided verdicts (better, worse or
+      equivalent) is expected to be false (e-BH). The verdicts of `cells` hold separately.
+    - `headline_data`: the data from which the headlines are computed.
+    - `overrides`: per-stack overrides of the suite: the stack, `command` or `image`, and the override as text.
+    - `years`: stacks with an outdated technology, and its year.
+    - `outcomes`: outcomes of the trials by workload, then stack.
     """
 
     suite: str
@@ -38,11 +40,11 @@ class Summary:
 
     @property
     def rules(self) -> tuple[HeadlineRule, ...]:
-        """How the headlines were made."""
+        """The rules of all headlines."""
         return tuple(head.rule for head in self.headline_data)
 
     def title(self, stack: str) -> str:
-        """Return a stack's name for tables: with its year, where its technology is an old one."""
+        """Return a stack's name for tables, with the year if its technology is outdated."""
         year = dict(self.years).get(stack)
         return f"{stack} ({year})" if year else stack
 
@@ -51,21 +53,21 @@ class Summary:
         return tuple(cell for cell in self.cells if cell.workload == workload)
 
     def headline(self, name: str, stack: str) -> Cell:
-        """Return the cell of a headline on a stack. A workload's first headline has the name of the workload.
+        """Return the cell of a headline and a stack. A workload's first headline has the name of the workload.
 
-        Every pair has one. Where it has no value, its notes say why.
+        Every pair has a cell. The notes of a cell without a value say why.
         """
         return next(cell for cell in self.headlines if cell.headline == name and cell.stack == stack)
 
     def block_effects(self, name: str) -> BlockEffects | None:
-        """Return what moved the values of a headline beside the stacks; None where there is too little."""
+        """Return the effects of blocks and positions on a headline's values; None for too few values."""
         head = next(head for head in self.headline_data if head.rule.name == name)
         return find_effects(head.logs, head.usable, head.grid.positions)
 
     def rule(self, name: str) -> HeadlineRule:
-        """Return how a headline was made."""
+        """Return the rule of a headline."""
         return next(rule for rule in self.rules if rule.name == name)
 
     def rules_of(self, workload: str) -> tuple[HeadlineRule, ...]:
-        """Return how all headlines of a workload were made."""
+        """Return the rules of all headlines of a workload."""
         return tuple(rule for rule in self.rules if rule.workload == workload)

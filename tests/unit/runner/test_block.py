@@ -79,9 +79,9 @@ def test_a_nested_stack_needs_the_memory_of_the_machine_around_it(
     tmp_path: Path, megabytes: int, sizes: list[int]
 ) -> None:
     """512 MiB twice, 1.5 GiB and 3.5 GiB are 80 % of 7680 MiB."""
-    own = rounds(tmp_path, megabytes << 20)
-    own.stacks = {**own.stacks, "b": (Fake(), Fake()), "c": (Fake(), Fake(), Fake())}
-    _, groups = own.split_by_memory(steps("a", "b", "c"), Dhrystone(), LIMITS)
+    runner = rounds(tmp_path, megabytes << 20)
+    runner.stacks = {**runner.stacks, "b": (Fake(), Fake()), "c": (Fake(), Fake(), Fake())}
+    _, groups = runner.split_by_memory(steps("a", "b", "c"), Dhrystone(), LIMITS)
     assert [len(group) for group in groups] == sizes
 
 
@@ -115,20 +115,20 @@ def test_an_instance_seen_to_exceed_its_limit_needs_the_observed_memory(tmp_path
     The kernel's memory comes on top, here that of the control group in which the tests run.
     """
     block = plan(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))[0]
-    own = rounds(tmp_path, 16 << 30)
-    own.stacks = {step.stack: (Alive(),) for step in block.trials}
-    own.context = replace(own.context, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
-    assert [trial.status for trial, _ in own.run(block, planned_of(Dhrystone()), ignore_event)] == ["ok"] * 3
+    runner = rounds(tmp_path, 16 << 30)
+    runner.stacks = {step.stack: (Alive(),) for step in block.trials}
+    runner.context = replace(runner.context, ledger=Ledger(tmp_path / "tare-one.jsonl", Weighing(16 << 30)))
+    assert [trial.status for trial, _ in runner.run(block, planned_of(Dhrystone()), ignore_event)] == ["ok"] * 3
     for gigabytes, staying in ((99, set()), (11, {"a", "a-again"})):
         ledger = Ledger(tmp_path / f"tare-{gigabytes}.jsonl", Roomy(gigabytes << 30))
-        later = replace(own, context=replace(own.context, ledger=ledger))
+        later = replace(runner, context=replace(runner.context, ledger=ledger))
         assert names(later.split_by_memory(block.trials, Dhrystone(), LIMITS)[0]) == staying
 
 
 def test_instances_need_the_memory_of_their_workload_not_of_the_suite(tmp_path: Path) -> None:
-    block, own = steps("a", "b", "c", "d"), rounds(tmp_path, 900 << 20)
-    small = own.context.restrict_limits(LimitsSpec(memory_bytes=128 << 20))
-    assert own.split_by_memory(block, Dhrystone(), small) == ((), (block,))
+    block, runner = steps("a", "b", "c", "d"), rounds(tmp_path, 900 << 20)
+    small = runner.context.restrict_limits(LimitsSpec(memory_bytes=128 << 20))
+    assert runner.split_by_memory(block, Dhrystone(), small) == ((), (block,))
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,8 @@ class Early(Dhrystone):
 
 def test_groups_follow_the_completed_and_not_the_allowed_baseline_rounds(tmp_path: Path) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
-    own = rounds(tmp_path, 900 << 20)
-    ended = {trial.stack: trial for trial, _ in own.run(block, planned_of(Early()), ignore_event)}
+    runner = rounds(tmp_path, 900 << 20)
+    ended = {trial.stack: trial for trial, _ in runner.run(block, planned_of(Early()), ignore_event)}
     assert {trial.status for trial in ended.values()} == {"ok"}
     assert sorted(ended[stack].first_round for stack in ("b", "c")) == [0, 3]
     assert [len(ended[stack].turns) for stack in ("a", "a-again", "b", "c")] == [6, 6, 3, 3]
@@ -188,8 +188,8 @@ def test_stacks_that_did_not_take_turns_with_each_other_say_so(
     tmp_path: Path, megabytes: int, doubted: set[str]
 ) -> None:
     block = plan(suite("a:", "b:", "c:", blocks=1))[0]
-    own = rounds(tmp_path, megabytes << 20)
-    trials = [trial for trial, _ in own.run(block, planned_of(Early()), ignore_event)]
+    runner = rounds(tmp_path, megabytes << 20)
+    trials = [trial for trial, _ in runner.run(block, planned_of(Early()), ignore_event)]
     said = {trial.stack for trial in trials if any(caution.kind == "in-groups" for caution in trial.cautions)}
     assert said == doubted
 
@@ -236,8 +236,8 @@ def test_an_instance_that_works_between_turns_is_paused_and_gets_a_caution(tmp_p
     restless = Alive(script="while :; do :; done")
     stacks = {"a": (Fake(),), "a-again": (Fake(),), "b": (restless,)}
     watch = Looking(restless.pids)
-    own = BlockRunner(bare_context(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
-    trials = {trial.stack: trial for trial, _ in own.run(block, planned_of(Lasting(pids=restless.pids)), watch)}
+    runner = BlockRunner(bare_context(tmp_path, LocalHost()), stacks, ("a", "a-again"), 1)
+    trials = {trial.stack: trial for trial, _ in runner.run(block, planned_of(Lasting(pids=restless.pids)), watch)}
     assert {stack: trial.reason for stack, trial in trials.items()} == {"a": "", "a-again": "", "b": ""}
     said = {stack for stack, trial in trials.items() if "busy-when-idle" in {each.kind for each in trial.cautions}}
     assert said == {"b"}
@@ -246,7 +246,7 @@ def test_an_instance_that_works_between_turns_is_paused_and_gets_a_caution(tmp_p
         assert watch.states[stack][-5:] == "TTTTT"
 
 
-# --- A run whose stacks have commands and images of their own ---
+# --- A run with per-stack commands and images ---
 
 
 @dataclass(frozen=True)
@@ -290,8 +290,8 @@ def test_a_trial_proves_which_image_of_its_own_it_ran(tmp_path: Path) -> None:
 def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> None:
     run = pairs([117.0, 116.0, 118.0, 117.5, 116.5, 117.2], [100.0] * 6)
     families = {"native": ("bare metal",), "docker": ("container",)}
-    own = {"docker": {"command": "gzip -1"}}
-    summary = summarize(replace(run, record=replace(run.record, families=families, own=own)))  # type: ignore[arg-type]
+    overrides = {"docker": {"command": "gzip -1"}}
+    summary = summarize(replace(run, record=replace(run.record, families=families, own=overrides)))  # type: ignore[arg-type]
     cell = summary.headline("dhrystone", "docker")
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
@@ -314,7 +314,7 @@ def test_a_run_does_not_go_on_with_another_program_of_a_stack() -> None:
 def test_a_stack_without_a_volume_is_skipped_if_a_workload_requires_one(bench: Bench) -> None:
     bench.work(suite("plain:", 'r: stack = "roomy"', blocks=1, workloads=("stored", "dhrystone")))
     [skipped], [has] = by_stack(bench.trials, "plain", "stored"), by_stack(bench.trials, "r", "stored")
-    said = 'fake: it gives its instances no data volume (fix: write place = "root")'
+    said = 'fake: its instances have no data volume (fix: write place = "root")'
     assert (skipped.status, skipped.reason, skipped.values) == ("skipped", said, ())
     assert (has.status, has.proof) == ("ok", (("volume", str(1 << 20)),))
 

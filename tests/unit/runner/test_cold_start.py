@@ -75,4 +75,4 @@ def test_a_provisioned_machine_cannot_start_cold_as_its_caches_stay(tmp_path: Pa
     events: list[str] = []
     trial = started(tmp_path, "cold", Fake(), Lent(), events=events)
     assert (trial.status, events) == ("skipped", [])
-    assert trial.reason == 'fake: the caches of a lent machine are not tare\'s (fix: write caches = "warm")'
+    assert trial.reason == 'fake: tare cannot drop the caches of a provisioned machine (fix: write caches = "warm")'

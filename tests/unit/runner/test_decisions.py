@@ -1,4 +1,4 @@
-"""What leaves the schedule: on fakes, whose effects and noise are known."""
+"""Decisions during a run: cells that leave the schedule, on fakes with known effects and noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What instances cost together, signs of a lack of memory, and extra instances of a stack."""
+"""Footprint of several instances, signs of a lack of memory, and extra instances of a stack."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_guest_reports_what_its_own_kernel_counts_as_used(tmp_path: Path) -> N
     [
         pytest.param(None, id="a unikernel"),
         pytest.param(Files(MACHINE), id="a container"),
-        pytest.param(Files({**MACHINE, BOOT: "its own\n"}), id="a container with a number of its own"),
+        pytest.param(Files({**MACHINE, BOOT: "another\n"}), id="a container with another boot ID"),
         pytest.param(Files(), id="gone"),
         pytest.param(Files({MEMINFO: GUEST[MEMINFO]}), id="without words"),
         pytest.param(Files({**GUEST, MEMINFO: "MemTotal: no kB\n"}), id="garbage"),
@@ -180,7 +180,7 @@ def test_a_guest_without_oom_kills_may_have_been_killed_by_the_machine(ended: in
 def test_a_container_is_not_asked_for_what_its_machine_has_ended() -> None:
     shortage = watched(
         {**V1, f"{GROUP}/memory.oom_control": "oom_kill 0\n"},
-        Guest({**V1, "/proc/vmstat": "oom_kill 9\n", "/proc/sys/kernel/random/boot_id": "its own\n"}),
+        Guest({**V1, "/proc/vmstat": "oom_kill 9\n", "/proc/sys/kernel/random/boot_id": "another\n"}),
     )
     shortage.read_killer()
     assert shortage.find_killer() == ""
@@ -232,7 +232,7 @@ class Counting(LocalHost):
         return f"oom_kill {self.kills[0]}\n" if path == "/proc/vmstat" else ""
 
 
-def further(folder: Path, technology: Fake | None = None, slot: int = 0) -> ExtraInstances:
+def extra_instances(folder: Path, technology: Fake | None = None, slot: int = 0) -> ExtraInstances:
     context = bare_context(folder, Counting())
     return ExtraInstances(context, replace(context.create_spec(technology or Fake()), slot=slot), TIMELINE)
 
@@ -247,7 +247,7 @@ def fail_in(instances: ExtraInstances, error: TrialFailed, *, killed: int) -> No
 
 
 def test_each_is_in_a_slot_of_its_own_that_is_free_again_when_it_is_gone(tmp_path: Path) -> None:
-    instances = further(tmp_path, slot=1)
+    instances = extra_instances(tmp_path, slot=1)
     with instances.start_instance(Startup()) as first, instances.start_instance(Startup()) as second:
         assert [each.setup.instance.name.split("-")[2] for each in (first, second)] == ["00", "02"]
     with instances.start_instance(Startup()) as third:
@@ -263,20 +263,20 @@ class BuiltIn(Fake):
 
 @pytest.mark.parametrize("technology", [BuiltIn(), Lent()])
 def test_what_cannot_be_started_again_is_skipped_and_has_not_failed(tmp_path: Path, technology: Fake) -> None:
-    what = "^fake: tare cannot start further instances of it$"
-    with pytest.raises(Unavailable, match=what), further(tmp_path, technology).start_instance(Startup()):
+    what = "^fake: tare cannot start extra instances$"
+    with pytest.raises(Unavailable, match=what), extra_instances(tmp_path, technology).start_instance(Startup()):
         pass
 
 
 def test_they_are_as_many_as_there_are_slots(tmp_path: Path) -> None:
-    instances = further(tmp_path)
+    instances = extra_instances(tmp_path)
     instances._used_slots.update(range(1, SLOTS))
     with pytest.raises(TrialFailed, match=f"{SLOTS} instances at most"), instances.start_instance(Startup()):
         pass
 
 
 def test_one_has_the_limit_of_the_trials_own_or_another_of_memory(tmp_path: Path) -> None:
-    instances = further(tmp_path)
+    instances = extra_instances(tmp_path)
     assert instances.memory_limit_bytes == 512 << 20
     for asked, limit_bytes in ((None, 512 << 20), (64 << 20, 64 << 20)):
         with instances.start_instance(Startup(), asked) as another:
@@ -294,18 +294,18 @@ def test_an_extra_instance_may_take_5_times_the_usual_start_plus_10_s(tmp_path: 
             seen.append(launch.start_timeout_seconds)
             return super().launch(host, launch)
 
-    with further(tmp_path, Seeing()).start_instance(Startup()):
+    with extra_instances(tmp_path, Seeing()).start_instance(Startup()):
         assert seen == [20.0]
 
 
 def test_its_own_start_is_its_timeline(tmp_path: Path) -> None:
-    with further(tmp_path).start_instance(Startup()) as another:
+    with extra_instances(tmp_path).start_instance(Startup()) as another:
         assert [mark.name for mark in another.setup.timeline] == ["requested", "started", "ready"]
 
 
 def test_a_failure_after_an_oom_kill_is_one_for_lack_of_memory(tmp_path: Path) -> None:
-    instances = further(tmp_path)
-    what = "^the machine's kernel ended a process of it for lack of memory; it broke$"
+    instances = extra_instances(tmp_path)
+    what = "^the machine's kernel killed a process of the instance for lack of memory; it broke$"
     with pytest.raises(OutOfMemory, match=what) as failure:
         fail_in(instances, TrialFailed("it broke", "why"), killed=1)
     assert failure.value.hint == "why"
@@ -314,19 +314,19 @@ def test_a_failure_after_an_oom_kill_is_one_for_lack_of_memory(tmp_path: Path) -
 @pytest.mark.parametrize("error", [TrialFailed("it broke"), TimedOut("it took too long")])
 def test_another_failure_stays_what_it_is(tmp_path: Path, error: TrialFailed) -> None:
     with pytest.raises(type(error)) as failure:
-        fail_in(further(tmp_path), error, killed=0)
+        fail_in(extra_instances(tmp_path), error, killed=0)
     assert failure.value is error
 
 
 def test_a_machine_that_is_lost_lacks_no_memory(tmp_path: Path) -> None:
     with pytest.raises(Unreachable):
-        fail_in(further(tmp_path), Unreachable("the connection was lost"), killed=1)
+        fail_in(extra_instances(tmp_path), Unreachable("the connection was lost"), killed=1)
 
 
 def test_an_instance_that_reports_lack_of_memory_needs_no_confirmation(tmp_path: Path) -> None:
     error = OutOfMemory("the guest did not boot for lack of memory")
     with pytest.raises(OutOfMemory) as failure:
-        fail_in(further(tmp_path), error, killed=1)
+        fail_in(extra_instances(tmp_path), error, killed=1)
     assert failure.value is error
 
 
@@ -341,11 +341,11 @@ def test_a_failing_layer_is_named_and_its_failure_keeps_its_type(kind: type[Tria
 
 
 def test_one_that_does_not_start_leaves_its_slot(tmp_path: Path) -> None:
-    instances = further(tmp_path, Fake(fails="start"))
+    instances = extra_instances(tmp_path, Fake(fails="start"))
     for _ in range(SLOTS):
         with pytest.raises(TrialFailed, match="the fake does not start"), instances.start_instance(Startup()):
             pass
 
 
 def test_spare_memory_is_reported_as_if_another_instance_used_its_limit(tmp_path: Path) -> None:
-    assert further(tmp_path).spare_memory_share() == 7 / 16  # 4 of 8 GiB are there, and 512 MiB would go
+    assert extra_instances(tmp_path).spare_memory_share() == 7 / 16  # 4 of 8 GiB are there, and 512 MiB would go

@@ -119,10 +119,10 @@ def test_a_run_of_another_tare_is_not_resumed() -> None:
     check_same(now, now)
     with pytest.raises(UsageError, match=r"the run was made by tare 0\.0\.9, and this is ") as refused:
         check_same(replace(now, tare="0.0.9"), now)
-    assert refused.value.hint == "go on with tare 0.0.9, or start a new run"
+    assert refused.value.hint == "continue with tare 0.0.9, or start a new run"
 
 
-# --- A run that was stopped goes on where it was, and ends as one that was never stopped ---
+# --- A stopped run continues where it was, and ends as a run without a stop ---
 
 
 def stopping(at: int, blocks: int = 3) -> Suite:

@@ -42,9 +42,9 @@ time.sleep(600)
 
 
 @contextmanager
-def listening(address: str = HERE, *further: str) -> Iterator[tuple[int, int]]:
+def listening(address: str = HERE, *extra: str) -> Iterator[tuple[int, int]]:
     """Start another program that listens; yield its process and its port."""
-    with LocalHost().spawn(sys.executable, "-c", LISTEN, address, *further) as process:
+    with LocalHost().spawn(sys.executable, "-c", LISTEN, address, *extra) as process:
         yield process.pid, int(process.read_line(ENOUGH_SECONDS).text)
 
 
@@ -79,10 +79,10 @@ def test_the_instances_own_listener_is_taken(host: Host) -> None:
 def test_a_foreign_listener_is_refused_with_its_name_number_and_port(address: str, host: Host) -> None:
     with (
         listening(address) as (pid, port),
-        LocalHost().spawn("sleep", "600") as own,
+        LocalHost().spawn("sleep", "600") as instance_process,
         pytest.raises(TrialFailed) as error,
     ):
-        network(own.pid, host=host).reject_foreign_listener(port)
+        network(instance_process.pid, host=host).reject_foreign_listener(port)
     program = Path(sys.executable).resolve().name[:15]  # as long as the kernel keeps it
     assert str(error.value).startswith(f"another program answers on port {port}: {program[:6]}")
     assert str(error.value).endswith(f"(process {pid}), which is not the instance's")
@@ -158,10 +158,10 @@ class Blind(LocalHost):
 
 
 def test_nothing_is_claimed_where_nobody_can_know() -> None:
-    with listening() as (_, port), LocalHost().spawn("sleep", "600") as own:
-        network(own.pid, host=Blind()).reject_foreign_listener(port)
+    with listening() as (_, port), LocalHost().spawn("sleep", "600") as instance_process:
+        network(instance_process.pid, host=Blind()).reject_foreign_listener(port)
         network().reject_foreign_listener(port)
-        network(own.pid, address="fd00::1").reject_foreign_listener(port)
+        network(instance_process.pid, address="fd00::1").reject_foreign_listener(port)
         network(1 << 30).reject_foreign_listener(port)  # it has ended
 
 
@@ -170,16 +170,20 @@ def test_nothing_is_claimed_where_nobody_can_know() -> None:
 
 @dataclass(frozen=True)
 class OnTheMachine(Fake):
-    """A fake on this machine's own network, or so it says."""
+    """A fake on this machine's network, or on another path as set."""
 
     network: str = "host"
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        with super().launch(host, launch) as instance, LocalHost().spawn("sleep", "600") as own:
+        with super().launch(host, launch) as instance, LocalHost().spawn("sleep", "600") as instance_process:
             inside = Inside()
             yield replace(
-                instance, inside=inside, address=HERE, network_path=self.network, processes=lambda: (own.pid,)
+                instance,
+                inside=inside,
+                address=HERE,
+                network_path=self.network,
+                processes=lambda: (instance_process.pid,),
             )
 
 
@@ -224,7 +228,7 @@ def trial_of(technology: Fake, port: int, folder: Path) -> tuple[str, str]:
 def test_a_trial_fails_if_another_program_answers_instead_of_the_server(tmp_path: Path) -> None:
     with listening() as (pid, port):
         status, reason = trial_of(OnTheMachine(), port, tmp_path)
-        assert trial_of(OnTheMachine(network="bridge"), port, tmp_path) == ("ok", "")  # its address is its own
+        assert trial_of(OnTheMachine(network="bridge"), port, tmp_path) == ("ok", "")  # a private address
     assert status == "failed"
     assert f"another program answers on port {port}: " in reason
     assert f"(process {pid})" in reason

@@ -118,7 +118,7 @@ def test_simulated_verdicts_never_disappear_and_match_those_of_the_report(shape:
 
 
 def test_a_stack_decided_after_three_blocks_stays_so_while_others_continue() -> None:
-    """By then it borrowed from four other stacks; blocks of these alone made five of its own necessary."""
+    """The stack then borrowed from four others; their later blocks alone would require five blocks of the stack."""
     stacks, chance = ("a", "b", "c", "d", "e", "a-again"), np.random.default_rng(0)
     records = (WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (SPEED,), None),)
     trials: list[Trial] = []

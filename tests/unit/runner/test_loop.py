@@ -54,7 +54,7 @@ def test_an_effect_of_3_percent_is_3_percent_of_speed(bench: Bench) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_stalls_of_a_stack_are_reported_even_if_it_is_found_equivalent(bench: Bench, seed: int) -> None:
-    steady, stalling = (f'seed = {10 * seed + own}\njitter = "2%"\nnoise = "0.5%"\n' for own in (0, 1))
+    steady, stalling = (f'seed = {10 * seed + index}\njitter = "2%"\nnoise = "0.5%"\n' for index in (0, 1))
     bench.work(suite(f"a: {steady}", f'b: {stalling}stalls = "10%"', blocks=20, workloads=("dhrystone",)))
     summary = summarize(bench.read())
     b, control = (summary.headline("dhrystone", stack) for stack in ("b", "a-again"))
@@ -102,8 +102,8 @@ def test_a_workload_knows_the_limits_of_its_instance(bench: Bench) -> None:
 def test_instances_have_the_limits_of_their_workload_which_are_verified(bench: Bench) -> None:
     read = suite("a:", blocks=1)
     first, second = read.workloads
-    own = replace(first, limits=LimitsSpec(memory_bytes=64 << 20, seconds=60.0))
-    bench.work(replace(read, workloads=(own, second)))
+    limited = replace(first, limits=LimitsSpec(memory_bytes=64 << 20, seconds=60.0))
+    bench.work(replace(read, workloads=(limited, second)))
     limits = {trial.workload: trial.limits for trial in bench.trials}
     narrow = replace(LIMITS, memory_bytes=64 << 20)
     assert limits["dhrystone"] == LimitsCheck(narrow, ObservedLimits(1, 64 << 20, 4096))
@@ -321,12 +321,12 @@ def test_the_time_left_goes_down_from_turn_to_turn(bench: Bench) -> None:
     bench.work(suite("a:", "b:", blocks=3, workloads=("dhrystone", "startup")))
     assert {begun.workload for begun, _ in bench.watcher.turns} == {"dhrystone"}  # startup has no turns
     for index, turns in ((0, None), (1, 10), (2, 10)):
-        own = [(begun, left) for begun, left in bench.watcher.turns if begun.block == index]
-        assert [begun.number for begun, _ in own] == list(range(11))
-        assert {begun.of for begun, _ in own} == {turns}
-        seconds = [left.left_seconds for _, left in own]
+        of_block = [(begun, left) for begun, left in bench.watcher.turns if begun.block == index]
+        assert [begun.number for begun, _ in of_block] == list(range(11))
+        assert {begun.of for begun, _ in of_block} == {turns}
+        seconds = [left.left_seconds for _, left in of_block]
         assert all(later < earlier for earlier, later in pairwise(seconds[:-1]))
-        assert {left.blocks_done for _, left in own} == {2 * index}
+        assert {left.blocks_done for _, left in of_block} == {2 * index}
 
 
 def test_in_each_round_every_stack_has_one_turn_in_an_order_of_its_own(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Where a run is done: its CPUs, the doubt that an emulated machine throws on every trial, and what is usable there."""
+"""Machines of a run: CPU placement, the caution about emulated machines, and the availability of stacks."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_sidecars_use_the_client_cpus_or_those_left_on_the_server_machine() -> N
 
 def test_a_further_client_that_is_emulated_is_named_by_its_number() -> None:
     hosts = Hosts(SshTarget("server"), SshTarget("client"), (SshTarget("second"),))
-    further = (Somewhere(virtualization="qemu"),)
-    there = hosts_of(Somewhere(), Somewhere(), hosts, further)
-    (caution,) = emulation_cautions((there.server, there.client, *further))
+    extra_clients = (Somewhere(virtualization="qemu"),)
+    there = hosts_of(Somewhere(), Somewhere(), hosts, extra_clients)
+    (caution,) = emulation_cautions((there.server, there.client, *extra_clients))
     assert caution.text.startswith("client 2's processors are emulated")
     assert [target for _, target in there.clients] == [SshTarget("client"), SshTarget("second")]
 

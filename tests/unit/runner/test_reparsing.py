@@ -1,4 +1,4 @@
-"""Values that are read again from the raw output, on fakes."""
+"""Values parsed again from the recorded raw output, on fakes."""
 
 from __future__ import annotations
 

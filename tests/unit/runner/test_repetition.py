@@ -1,4 +1,4 @@
-"""How often a block measures its workload, how slow stacks take part, and several starts of a stack."""
+"""Passes of a block, turns of far slower stacks, and several starts of a stack."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_further_passes_end_within_the_time_that_a_block_may_take(seconds: float
 
 @pytest.mark.parametrize("between", [0.0, 0.02, 0.1])
 def test_the_components_of_the_variance_are_those_of_the_simulation(between: float) -> None:
-    """Of the ratio of two stacks; a median of ten rounds varies pi / 2 times as much as their mean."""
+    """Return the variance of the ratio of two stacks; that of a median of ten rounds is pi / 2 times that of a mean."""
     chance, shape = np.random.default_rng(5), (40, 2, 30, 10)
     logs = 0.1 * chance.standard_normal(shape) + between * chance.standard_normal((*shape[:3], 1))
     found = variance_components(logs, np.ones(shape, dtype=bool), np.array([0.5, 0.5]), 0)

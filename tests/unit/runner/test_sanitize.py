@@ -1,4 +1,4 @@
-"""What plug-ins give that a run cannot hold: it costs their trials, and nothing else."""
+"""Sanitizing: values of plug-ins without a JSON form fail their trials only, and secrets are masked."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_trial_that_failed_keeps_its_reason_without_what_is_no_unicode() -> No
     assert drop_unserializable(trial, (), "crun", "dhrystone")[0] == replace(trial, reason="no file ?", commands=())
 
 
-# --- What is recorded of a trial has no secret that a command names ---
+# --- Recorded trials have no secret that a command names ---
 
 SECRET = "correct-horse"  # noqa: S105 - of nobody
 

@@ -1,4 +1,4 @@
-"""The server of a workload: what it said is kept, and a trial fails whose server has ended, whoever answered."""
+"""Server of a workload: its output is recorded, and a trial fails if the server has ended, whoever answered."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_trial_fails_whose_server_has_ended_though_its_values_are_good(ends: b
         assert (trial.status, trial.values[0].value) == ("ok", 100.0)
         return
     assert (trial.status, trial.values) == ("failed", ())
-    assert trial.reason.startswith("sh ended in the instance: it said 'cannot listen: in use'; ")
+    assert trial.reason.startswith("sh ended in the instance: it printed 'cannot listen: in use'; ")
     assert [(each.label, each.text) for each in raw] == [("all", "100"), ("service", "cannot listen: in use")]
 
 
@@ -195,14 +195,14 @@ def test_the_end_of_a_server_is_awaited_as_the_load_may_notice_it_earlier() -> N
         server = ServiceProcess("127.0.0.1", service, process)
         assert server.failure_reason() == ""
         threading.Timer(0.1, process.send, ("end\n",)).start()
-        assert server.await_failure_reason() == "given-up ended in the instance: it said 'no memory'"
+        assert server.await_failure_reason() == "given-up ended in the instance: it printed 'no memory'"
     with LocalHost().spawn("sleep", "600") as process:
         assert ServiceProcess("127.0.0.1", service, process).await_failure_reason() == ""
 
 
 @dataclass(frozen=True)
 class OfYours(GivenUp):
-    """It prints a variable that only the image sets."""
+    """A workload whose server prints a variable that only the image sets."""
 
     has_user_server: ClassVar[bool] = True
 
@@ -274,7 +274,7 @@ IMAGE = Image("0" * 64, HERE, HERE, HERE, HERE, HERE, "")
 
 @dataclass(frozen=True)
 class WithoutWords(GivenUp):
-    """A server of the user's whose command is the image's own."""
+    """A user-supplied server that is started by the command of its image."""
 
     has_user_server: ClassVar[bool] = True
 
@@ -288,7 +288,7 @@ def test_a_server_without_words_is_the_images_command_if_there_is_one() -> None:
     with start_service(instance, WithoutWords(), image) as server:
         while server.process and server.process.is_running():
             time.sleep(0.01)
-    assert server.failure_reason() == "the image's command ended in the instance: it said 'of the image'"
+    assert server.failure_reason() == "the image's command ended in the instance: it printed 'of the image'"
     with pytest.raises(TrialFailed, match="the server has no command"), start_service(instance, WithoutWords()):
         pass
 

@@ -1,4 +1,4 @@
-"""What runs beside a service under test: it starts in order, finds the others by name, and its end fails the trial."""
+"""Sidecar services: start in order, names of the other services, and failure of the trial when one ends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DEBIAN = ImageSpec(packages=("memcached",))
 OTHERS = ImageSpec(source=ImageReference("docker://", "redis"))
 
 
-def beside(name: str, script: str = "sleep 600", image: ImageSpec = DEBIAN, ready: str = "") -> Sidecar:
+def sidecar(name: str, script: str = "sleep 600", image: ImageSpec = DEBIAN, ready: str = "") -> Sidecar:
     asks = ("sh", "-c", ready) if ready else ()
     return Sidecar(name, image, Service(("sh", "-c", script), 0, ready_argv=asks))
 
@@ -62,7 +62,7 @@ def test_a_file_without_localhost_gets_it_as_engines_write_it(text: str) -> None
 
 
 def test_only_services_from_debian_packages_share_an_instance() -> None:
-    services = [beside("a"), beside("b", image=OTHERS), beside("c"), beside("d", image=OTHERS)]
+    services = [sidecar("a"), sidecar("b", image=OTHERS), sidecar("c"), sidecar("d", image=OTHERS)]
     assert [[each.name for each in group] for group in group_by_instance(services)] == [["a", "c"], ["b"], ["d"]]
 
 
@@ -113,7 +113,7 @@ class Folder(LocalHost):
 
 @dataclass(frozen=True)
 class Reachable(Fake):
-    """A fake whose inside is this machine, at an address of its own."""
+    """A fake whose inside is this machine, at another address."""
 
     file: Path = Path("/nowhere")
     address: str = "127.0.0.1"
@@ -127,7 +127,7 @@ class Reachable(Fake):
 
 @dataclass(frozen=True)
 class Shop(Plain):
-    """A service under test that says whom it can find, with others beside it; its load may end one of them."""
+    """A service under test with sidecar services, whose load prints the known names and may end a service."""
 
     hostname: ClassVar[str] = "web"
 
@@ -151,28 +151,28 @@ def bed_in(folder: Path) -> RunContext:
 
 def attempt_of(folder: Path, workload: Workload, address: str = "127.0.0.1") -> TrialRun:
     context = bed_in(folder)
-    attempt = TrialRun(context, STEP, context.create_spec(Reachable(file=folder / "own", address=address)), workload)
+    attempt = TrialRun(context, STEP, context.create_spec(Reachable(file=folder / "tested", address=address)), workload)
     attempt._sidecars = SidecarServices(plain_technology=Reachable(file=folder / "plain", address="127.0.0.2"))
     return attempt
 
 
 def test_all_services_find_each_other_by_name(tmp_path: Path) -> None:
-    with attempt_of(tmp_path, Shop((beside("db"), beside("log")))) as attempt:
+    with attempt_of(tmp_path, Shop((sidecar("db"), sidecar("log")))) as attempt:
         attempt.start()
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
         attempt.end()
         trial, _ = attempt.to_finished_trial()
     assert (trial.reason, trial.status) == ("", "ok"), trial.reason
-    own, plain = ((tmp_path / name).read_text().splitlines() for name in ("own", "plain"))
-    assert own == ["127.0.0.1 localhost", "127.0.0.2\tdb", "127.0.0.2\tlog", "127.0.0.1\tweb"]
+    tested, plain = ((tmp_path / name).read_text().splitlines() for name in ("tested", "plain"))
+    assert tested == ["127.0.0.1 localhost", "127.0.0.2\tdb", "127.0.0.2\tlog", "127.0.0.1\tweb"]
     assert plain == ["127.0.0.1 localhost", "127.0.0.2\tdb", "127.0.0.2\tlog", "127.0.0.1\tweb"]
 
 
 def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> None:
     mark = tmp_path / "ready"
-    first = beside("first", f"sleep 0.1; touch {mark}; sleep 600", ready=f"test -e {mark}")
-    second = beside("second", f"test -e {mark} || exit 1; sleep 600", ready="true")
+    first = sidecar("first", f"sleep 0.1; touch {mark}; sleep 600", ready=f"test -e {mark}")
+    second = sidecar("second", f"test -e {mark} || exit 1; sleep 600", ready="true")
     with attempt_of(tmp_path, Shop((first, second))) as attempt:
         attempt.start()
         assert [server.failure_reason() for server in attempt._sidecars.servers] == ["", ""]
@@ -185,7 +185,7 @@ def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
     monkeypatch.setattr("tare.runner.service._MIN_COMMAND_SECONDS", ENOUGH_SECONDS)
     began = tmp_path / "began"
     script = f"echo still filling; touch {began}; sleep 600"
-    slow = beside("slow", script, ready=f"until [ -e {began} ]; do sleep 0.01; done; echo no table; exit 3")
+    slow = sidecar("slow", script, ready=f"until [ -e {began} ]; do sleep 0.01; done; echo no table; exit 3")
     slow = replace(slow, service=replace(slow.service, ready_seconds=0.3))
     with attempt_of(tmp_path, Shop((slow,))) as attempt:
         attempt.start()
@@ -198,8 +198,8 @@ def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
 
 def test_a_trial_fails_if_a_sidecar_ends_even_if_its_values_are_good(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    log = beside("log", f"echo disk is full; read -r _ < {tmp_path / 'pipe'}")
-    with attempt_of(tmp_path, Shop((beside("db"), log), str(tmp_path / "pipe"))) as attempt:
+    log = sidecar("log", f"echo disk is full; read -r _ < {tmp_path / 'pipe'}")
+    with attempt_of(tmp_path, Shop((sidecar("db"), log), str(tmp_path / "pipe"))) as attempt:
         attempt.start()
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
@@ -209,7 +209,9 @@ def test_a_trial_fails_if_a_sidecar_ends_even_if_its_values_are_good(tmp_path: P
         attempt.end()
         trial, raw = attempt.to_finished_trial()
     assert (trial.status, trial.values) == ("failed", ())
-    assert trial.reason.startswith("the service log ended in the instance: it said 'disk is full'; what was measured")
+    assert trial.reason.startswith(
+        "the service log ended in the instance: it printed 'disk is full'; the load measured"
+    )
     assert ("service log", "disk is full") in [(each.label, each.text) for each in raw]
 
 
@@ -222,7 +224,7 @@ class Unreadable(Shop):
 
 
 def test_sidecars_ended_by_the_trial_are_not_blamed_for_unreadable_output(tmp_path: Path) -> None:
-    with attempt_of(tmp_path, Unreadable((beside("db"),))) as attempt:
+    with attempt_of(tmp_path, Unreadable((sidecar("db"),))) as attempt:
         attempt.start()
         attempt.measure_from(0)
         attempt.run_turn(0, time.monotonic())
@@ -233,18 +235,18 @@ def test_sidecars_ended_by_the_trial_are_not_blamed_for_unreadable_output(tmp_pa
 
 def test_one_that_ends_at_once_is_reported_before_the_load_begins(tmp_path: Path) -> None:
     with attempt_of(
-        tmp_path, Shop((beside("db", "echo no memory >&2; exit 1", ready="sleep 0.05; false"),))
+        tmp_path, Shop((sidecar("db", "echo no memory >&2; exit 1", ready="sleep 0.05; false"),))
     ) as attempt:
         attempt.start()
         attempt.end()
         trial, _ = attempt.to_finished_trial()
-    assert trial.reason.startswith("the service db ended in the instance: it said 'no memory'")
+    assert trial.reason.startswith("the service db ended in the instance: it printed 'no memory'")
 
 
 def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: Path) -> None:
     words = "app: Cannot allocate memory"
     with attempt_of(
-        tmp_path, Shop((beside("db", f"echo '{words}' >&2; exit 1", ready="sleep 0.05; false"),))
+        tmp_path, Shop((sidecar("db", f"echo '{words}' >&2; exit 1", ready="sleep 0.05; false"),))
     ) as attempt:
         attempt.start()
         attempt.end()
@@ -254,6 +256,6 @@ def test_one_that_ends_for_lack_of_memory_is_reported_with_what_helps(tmp_path: 
 
 
 def test_an_instance_without_a_network_is_skipped(tmp_path: Path) -> None:
-    shop = Shop((beside("db"),))
+    shop = Shop((sidecar("db"),))
     with ExitStack() as exits, pytest.raises(Unavailable, match="an inside and a network"):
         SidecarServices().start(exits, bed_in(tmp_path), shop, Instance("one", None, "127.0.0.1", "tap", lambda: ()))

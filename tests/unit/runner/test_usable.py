@@ -1,4 +1,4 @@
-"""Which technologies `tare try` takes without being asked."""
+"""Technologies that `tare try` chooses by default."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_looking_after_every_block_misses_the_truth_in_at_most_1_run_of_20() -> 
 
 
 def decisions(truth: float, seed: int) -> tuple[list[str], list[int]]:
-    """Simulate runs that stop when they are decided; return what was decided and after how many blocks."""
+    """Simulate runs that stop when they are decided; return the decisions and their numbers of blocks."""
     low, high = looks(truth, seed)
     limit = np.log(1.03)
     said, after = [], []

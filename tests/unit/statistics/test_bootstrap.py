@@ -66,7 +66,7 @@ def test_values_that_are_not_finite_are_refused() -> None:
         bootstrap_share([1.0, float("inf")], ONES, seed=1)
 
 
-# --- means that are drawn anew: their intervals hold, also for few values, and whole blocks are drawn ----------------
+# --- block bootstrap means: intervals hold also for few values, and whole blocks are resampled ---
 
 
 def test_the_first_draw_is_the_mean_and_each_draw_has_as_many_values() -> None:

@@ -29,9 +29,9 @@ def _counts(deviation: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def test_the_evidence_is_the_ratio_of_marginal_likelihoods_under_the_prior() -> None:
-    """From first principles: the variance has a scaled inverse chi-squared prior, the mean a normal one beside it."""
-    count, own, prior, freedom, mean = 6, 0.03, 0.02, 8.0, 0.035
-    square = (count - 1) * own**2
+    """From first principles: the variance has a scaled inverse chi-squared prior, the mean a normal one."""
+    count, deviation, prior, freedom, mean = 6, 0.03, 0.02, 8.0, 0.035
+    square = (count - 1) * deviation**2
 
     def likelihood(variance: float, spread: float) -> float:
         wide = variance * (1 / count + spread)
@@ -82,13 +82,13 @@ def test_intervals_halve_after_five_blocks_if_all_stacks_are_similar() -> None:
     logs = chance.normal(0, 0.02, (STACKS + 1, 300, 5))
     logs[0] = 0.0
     found = compare_together(logs, np.ones(logs.shape, dtype=bool), 0.03, BaselineRows(0))
-    own = widths_per_deviation(found.count) * logs.std(axis=-1, ddof=1)
-    assert np.median(found.half_widths[1:] / own[1:]) < 0.6
+    plain_widths = widths_per_deviation(found.count) * logs.std(axis=-1, ddof=1)
+    assert np.median(found.half_widths[1:] / plain_widths[1:]) < 0.6
 
 
 @pytest.mark.parametrize("noisy", [1.0, 2.0, 3.0, 5.0, 10.0])
 def test_looks_after_every_block_rarely_find_a_false_difference(noisy: float) -> None:
-    """Of any stack, and of one that is noisier than nine others, at the threshold of a statement that is alone."""
+    """Error rates of any stack, and of one that is noisier than nine others, at the threshold of a single statement."""
     chance = np.random.default_rng(4)
     logs = chance.normal(0, 0.02, (STACKS + 1, 1000, 25))
     logs[0], logs[1] = 0.0, logs[1] * noisy

@@ -1,4 +1,4 @@
-"""Blocks that depend on each other: estimates by hand and by simulation, false alarms, and what is decided then."""
+"""Autocorrelated blocks: estimates by hand and by simulation, false alarms, and the decisions then."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_correlation_of_one_row_is_what_a_hand_computes() -> None:
     found = each(np.array([1.0, 2.0, 4.0, 5.0]))
     assert found.correlation == pytest.approx(0.775)
     # Chance: a mean of -1/4 and a deviation of 2 / (4 √3) = 0.289, so that one in twenty is above 0.225.
-    # The estimate is known to 1.75 · 0.289 = 0.505; beside true ones of 0.3, 0.775 / (1 + (0.505 / 0.3)²) is believed.
+    # The estimate is known to 1.75 · 0.289 = 0.505; with true ones of 0.3, 0.775 / (1 + (0.505 / 0.3)²) is believed.
     assert found.factor == pytest.approx(np.sqrt(1.2020 / 0.7980), rel=1e-3)
 
 
@@ -162,7 +162,7 @@ def test_whatever_is_there_the_factor_is_finite_and_widens(logs: np.ndarray, dat
     assert 1 <= found.factor <= np.sqrt(19) + 1e-9  # more than the drift of twelve blocks comes to
 
 
-# --- what is decided then --------------------------------------------------------------------------------------------
+# --- decisions with autocorrelated blocks ---
 
 
 def test_intervals_of_all_stacks_widen_if_all_depend_on_previous_blocks() -> None:
@@ -234,7 +234,7 @@ def test_up_to_what_it_tolerates_it_is_decided_and_beyond_it_is_not(row: list[fl
 
 
 def decided(found: RatioComparison) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is found different, and what is decided at all."""
+    """Return the masks of cells that are found different, and of those that are decided at all."""
     away = np.abs(found.mean)
     return away > found.half_widths, (away > found.half_widths) | (away + found.half_widths < found.limit)
 

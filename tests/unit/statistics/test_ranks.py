@@ -1,4 +1,4 @@
-"""The ranking of a headline: ties are ties, and what is told apart is told apart."""
+"""Ranking of a headline: equal stacks share ranks, and different ones are distinguished."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_of_very_many_stacks_only_the_baseline_is_compared_with() -> None:
     assert set(found.values()) == {(1, 1), (2, 61)}
 
 
-# --- intervals beside regions: inside, outside, across; and the evidence for it --------------------------------------
+# --- positions of intervals relative to regions: inside, outside, across; and the evidence for them ---
 
 SEEN = IntervalEstimate(
     0.9, 12, Spread(math.log(0.9 / 0.88) / float(widths_per_deviation(np.array(12))))

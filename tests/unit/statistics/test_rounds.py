@@ -1,4 +1,4 @@
-"""What turns say: pairs within a round, both trials of the baseline, and a center that one wild round does not move."""
+"""Turns: pairs within a round, both trials of the baseline, and a median that one wild round does not move."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def test_a_value_taken_once_per_trial_is_compared_whatever_the_rounds() -> None:
 
 def test_a_value_with_a_non_numeric_or_nonpositive_turn_is_not_compared() -> None:
     good = make_trial("native", 0, [in_turns(1.0, 1.0)])
-    absurd = grid_of(good, make_trial("docker", 0, [replace(in_turns(1.0, 1.0), turns=(1.0, math.nan))]))
-    assert (absurd.present[1, 0, 0], absurd.rejected_counts[1, 0], absurd.rejected_counts[0, 0]) == (False, 1, 0)
+    rejected = grid_of(good, make_trial("docker", 0, [replace(in_turns(1.0, 1.0), turns=(1.0, math.nan))]))
+    assert (rejected.present[1, 0, 0], rejected.rejected_counts[1, 0], rejected.rejected_counts[0, 0]) == (False, 1, 0)
     zero = grid_of(good, make_trial("docker", 0, [in_turns(0.0, 2.0)]))
     assert (zero.present[1, 0, 0], zero.positive[1, 0, 0], zero.positive[0, 0, 0]) == (True, False, True)
     assert not log_ratios(zero, BaselineRows(0)).both[1, 0, 0]
@@ -188,7 +188,7 @@ def test_dependence_between_blocks_is_also_detected_with_both_baselines() -> Non
 
 
 def test_intervals_of_rounds_hold_the_truth_at_every_look() -> None:
-    """Instances differ by 1 % beside the bursts."""
+    """Instances differ by 1 % in addition to the bursts."""
     chance = np.random.default_rng(8)
     runs, blocks = 2000, 20
     turns = hit_alone(chance, (4, runs, blocks, 10)) + 0.01 * chance.normal(size=(4, runs, blocks, 1))

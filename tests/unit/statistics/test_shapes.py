@@ -1,4 +1,4 @@
-"""What a strip of points looks like: how seldom noise is talked of, how often what is there is found, and the words."""
+"""Shapes of distributions: false alarms for noise, detection of real shapes, and the texts of notes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ LAPLACE = stats.laplace.ppf((np.arange(60) + 0.5) / 60) / 50
 
 
 def notes(row: Sequence[float] | NDArray[np.float64], blocks: Sequence[int]) -> tuple[str, ...]:
-    """Return what is said of one row of log ratios; `blocks` are the numbers of its values."""
+    """Return the notes on one row of log ratios; `blocks` are the numbers of its values."""
     return look(np.asarray(row, dtype=float)).describe((), blocks)
 
 

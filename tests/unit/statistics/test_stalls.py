@@ -30,8 +30,8 @@ STACKS = ("native", "docker", "crun", "native-again")
 BOTH = BaselineRows(0, 3)
 
 
-def evidence(own: int, others: int, chance: float = 1 / 3) -> float:
-    return float(stall_log_evidence(np.array(own), np.array(others), np.array(chance)))
+def evidence(of_stack: int, others: int, chance: float = 1 / 3) -> float:
+    return float(stall_log_evidence(np.array(of_stack), np.array(others), np.array(chance)))
 
 
 def test_the_evidence_is_what_a_hand_computes() -> None:
@@ -45,8 +45,11 @@ def test_the_evidence_is_what_a_hand_computes() -> None:
 @pytest.mark.parametrize("chance", [1 / 3, 1 / 2])
 def test_the_expectation_of_the_evidence_is_one_where_chance_alone_decides(chance: float) -> None:
     total = sum(
-        math.comb(12, own) * chance**own * (1 - chance) ** (12 - own) * math.exp(evidence(own, 12 - own, chance))
-        for own in range(13)
+        math.comb(12, of_stack)
+        * chance**of_stack
+        * (1 - chance) ** (12 - of_stack)
+        * math.exp(evidence(of_stack, 12 - of_stack, chance))
+        for of_stack in range(13)
     )
     assert total == pytest.approx(1)
 
@@ -60,7 +63,7 @@ def test_a_turn_is_slow_beside_its_own_stack_and_the_others_of_its_round() -> No
     ]))  # fmt: skip
     slow = are_slow(speeds, np.ones(speeds.shape, dtype=bool))
     assert np.argwhere(slow).tolist() == [[1, 2]]
-    assert are_slow(speeds - np.where(slow, 1, 0), ~slow).sum() == 0  # what is not there is not slow
+    assert are_slow(speeds - np.where(slow, 1, 0), ~slow).sum() == 0  # a missing turn is not slow
 
 
 def test_slow_turns_are_counted_in_rounds_that_both_baselines_have() -> None:
@@ -202,4 +205,4 @@ def test_bursts_of_the_machine_are_seldom_taken_for_stalls_at_any_look() -> None
         found = count_slow(slow[:, :, :count], there[:, :, :count], BOTH)
         said |= found.is_different[[1, 3]]
     assert (said.mean(axis=1) <= 0.05).all()
-    assert np.abs(centers(speeds, there)).mean() > 0  # the center moves, and slow turns are counted beside it
+    assert np.abs(centers(speeds, there)).mean() > 0  # the median moves, and slow turns are counted relative to it

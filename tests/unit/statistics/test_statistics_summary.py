@@ -143,7 +143,7 @@ def test_values_in_steps_finer_than_their_noise_are_not_called_coarse() -> None:
 
 
 def _families(run: Run, **families: Family) -> Run:
-    return replace(run, record=replace(run.record, families={stack: (own,) for stack, own in families.items()}))
+    return replace(run, record=replace(run.record, families={stack: (family,) for stack, family in families.items()}))
 
 
 @pytest.mark.parametrize("better", ["higher", "lower"])
@@ -297,8 +297,8 @@ def test_a_caution_counts_once_per_trial_and_baseline_ones_touch_the_ratio() -> 
     cautious = (("docker", 1), ("native", 0), ("native", 2))
     trials = [replace(t, cautions=steal) if (t.stack, t.block) in cautious else t for t in run.trials]
     summary = summarize(replace(run, trials=tuple(trials)))
-    own, native = summary.headline("dhrystone", "docker").cautions
-    assert (own.stack, own.trials, own.of, own.texts) == ("docker", 1, 3, ("1 %", "2 %"))
+    of_stack, native = summary.headline("dhrystone", "docker").cautions
+    assert (of_stack.stack, of_stack.trials, of_stack.of, of_stack.texts) == ("docker", 1, 3, ("1 %", "2 %"))
     assert (native.stack, native.trials, native.of) == ("native", 2, 3)
     assert [caution.stack for caution in summary.headline("dhrystone", "native").cautions] == ["native"]
 
@@ -325,17 +325,17 @@ def doubts(*trials: Trial) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("own", "nature"),
+    ("system", "nature"),
     [
         (TMPFS, "memory against a disk, which is no part of virtualization"),
-        (DISK, "a disk or a layer of its own belongs to the stack, and values of files have it in them"),
+        (DISK, "a separate disk or layer belongs to the stack, and values of files include it"),
         (SYNCED, "they are mounted differently, which is no part of virtualization"),
     ],
 )
-def test_another_file_system_than_the_baseline_is_a_caution_with_its_type(own: FileSystem, nature: str) -> None:
+def test_another_file_system_than_the_baseline_is_a_caution_with_its_type(system: FileSystem, nature: str) -> None:
     """Also where the baseline's turn in the block came later."""
-    text = f"/srv/file is on {own}, the baseline's on overlay (relatime): {nature}"
-    assert doubts(on("nspawn", 0, own), on("native", 0, OVERLAY)) == {"nspawn": [text], "native": []}
+    text = f"/srv/file is on {system}, the baseline's on overlay (relatime): {nature}"
+    assert doubts(on("nspawn", 0, system), on("native", 0, OVERLAY)) == {"nspawn": [text], "native": []}
 
 
 def test_the_same_file_system_or_an_unknown_one_is_no_caution() -> None:
@@ -345,8 +345,8 @@ def test_the_same_file_system_or_an_unknown_one_is_no_caution() -> None:
 
 
 def test_paths_with_the_same_difference_are_one_caution() -> None:
-    own, other = [[replace(each, path=path) for path in ("/a", "/b", "/c")] for each in (DISK, OVERLAY)]
-    [text] = doubts(on("qemu", 0, *own), on("native", 0, *other))["qemu"]
+    here, there = [[replace(each, path=path) for path in ("/a", "/b", "/c")] for each in (DISK, OVERLAY)]
+    [text] = doubts(on("qemu", 0, *here), on("native", 0, *there))["qemu"]
     begin = "/a and 2 more of its paths are on ext4 (relatime), the baseline's on overlay (relatime): "
     assert text.startswith(begin)
 
@@ -354,8 +354,12 @@ def test_paths_with_the_same_difference_are_one_caution() -> None:
 def test_a_separate_working_folder_disk_is_a_caution_only_if_written_to() -> None:
     """Memory against a disk always is one: it is an accident."""
     at_rest = replace(OVERLAY, written=False)
-    for own, is_doubt in ((DISK, True), (replace(DISK, written=False), False), (replace(TMPFS, written=False), True)):
-        assert bool(doubts(on("a", 0, own), on("native", 0, at_rest))["a"]) == is_doubt
+    for system, is_doubt in (
+        (DISK, True),
+        (replace(DISK, written=False), False),
+        (replace(TMPFS, written=False), True),
+    ):
+        assert bool(doubts(on("a", 0, system), on("native", 0, at_rest))["a"]) == is_doubt
 
 
 def test_the_caution_reaches_the_cells_of_a_run() -> None:

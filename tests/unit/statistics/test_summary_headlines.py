@@ -1,4 +1,4 @@
-"""Headlines and what is said over all workloads: points and metrics taken together."""
+"""Headlines and the overall ranking: combined points and metrics."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _swept() -> Run:
     return make_run(trials, [REDIS])
 
 
-# --- what must not matter to what is said of a run, whatever its values are ------------------------------------------
+# --- invariants of a summary for any values ---
 
 STACKS = ("native", "docker", "crun", "native-again")
 Values = list[tuple[float, ...]]
@@ -180,7 +180,7 @@ def run_of(values: Values, factor: float = 1.0, stacks: tuple[str, ...] = STACKS
 
 
 def said(run: Run) -> dict[str, dict[str, object]]:
-    """All that is said of each stack, but for what was counted of trials that failed."""
+    """Return the results of each stack, without counts of failed trials."""
     found = {cell.stack: asdict(cell) for cell in summarize(run).cells}
     for cell in found.values():
         del cell["failures"]
