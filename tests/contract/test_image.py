@@ -63,7 +63,7 @@ def test_an_image_with_one_changed_byte_is_built_anew_and_it_is_said(tmp_path: P
     with (home / "root/program").open("r+b") as file:
         file.write(b"P")
     said = _small(tmp_path).splitlines()
-    assert said[0] == "image: root is not as it was built: the image is built anew"
+    assert said[0] == "image: root was modified after the build: building the image again"
     root = Path(said[-1])
     assert (root / "bin/busybox").exists()
     assert not home.exists()

@@ -1,1 +1,1 @@
-"""Hosts: places where commands can be run."""
+"""Hosts: machines, instances and guests in which tare runs commands."""

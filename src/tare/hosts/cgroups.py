@@ -1,7 +1,7 @@
-"""Control groups: they enforce an instance's limits, count what it uses, and list its processes.
+"""Control groups: limits, resource usage and processes of an instance.
 
-They work with version 2, version 1, and both side by side (hybrid). tare makes the group where a technology makes none;
-otherwise it reads the limits back from the technology's group.
+The module supports version 2, version 1, and hybrid machines with both. tare creates a group for each technology that
+creates none; otherwise tare reads the limits back from the technology's group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
 _CONTROLLERS = (*_NEEDED, "cpuacct")
 _COUNTING = ("cpuacct", "memory")
-# A group can be removed once its processes are gone and its children are removed.
+# The kernel refuses to remove a group with processes or children: kill, remove from the leaves up, and repeat.
 _REMOVE_SCRIPT = """
 left() { for group do [ ! -d "$group" ] || return 0; done; return 1; }
 for attempt in $(seq 100); do
@@ -34,38 +34,39 @@ done
 for group do [ ! -d "$group" ] || echo "$group: cannot be removed" >&2; done
 exit 1
 """
-# Joins groups, up to `--`, and becomes the command after it.
+# Arguments: folders of groups, `--`, a command. Joins the groups and executes the command.
 _JOIN_SCRIPT = 'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 _LOCKED_OPTIONS = ("nosuid", "noexec", "nodev")
-_NO_LIMIT = 1 << 62  # version 1 writes "no limit" as a huge number
+_NO_LIMIT = 1 << 62  # version 1 writes "no limit" as the largest multiple of the page size below 2^63
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the controllers are mounted: version 2 has one folder, version 1 one for each controller."""
+    """Mount points of the controllers: one folder in version 2, one folder per controller in version 1."""
 
     version: int
     mounts: dict[str, str]
-    others: tuple[str, ...] = ()  # version 1 trees in which runtimes make groups and tare makes none
+    others: tuple[str, ...] = ()  # version 1 trees without tare's controllers, in which runtimes create groups
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The top folders, without repetition."""
+        """The distinct top folders."""
         return tuple(dict.fromkeys(self.mounts.values()))
 
 
 def parse_layout(mounts: str) -> Layout:
-    """Read the layout from the text of /proc/self/mounts; version 1 where it has any of tare's controllers.
+    """Parse the layout from the text of /proc/self/mounts; version 1 if it has any of tare's controllers.
 
-    A tree may be mounted several times: the first mount that can be written counts, as others show a part of the tree
-    to a program. Raises TareError where no control groups are mounted.
+    If a tree is mounted several times, the first writable mount counts. Raises TareError if no control groups are
+    mounted.
     """
     first: dict[str, str] = {}
     others: list[str] = []
     second = ""
     lines = [line.split()[:4] for line in mounts.splitlines()]
     groups = [(folder, kind, options.split(",")) for _, folder, kind, options in lines if kind.startswith("cgroup")]
-    writable = [each for each in groups if "ro" not in each[2]] or groups
+    # Sandboxes mount a part of a tree read-only for a program, as tare does for its instances.
+    writable = [group for group in groups if "ro" not in group[2]] or groups
     for folder, kind, options in writable:
         if kind == "cgroup2":
             second = second or folder
@@ -81,7 +82,7 @@ def parse_layout(mounts: str) -> Layout:
 
 
 class Mount(NamedTuple):
-    """A mount in an instance; `kind` is `tmpfs` or `bind`."""
+    """Mount in an instance; `kind` is `tmpfs` or `bind`."""
 
     kind: str
     source: str
@@ -91,12 +92,12 @@ class Mount(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A group with the limits of one instance."""
+    """Control group with the limits of one instance."""
 
     host: Host
     name: str
     layout: Layout
-    enter: str  # the program on the host that joins it
+    enter: str  # path on the host of the program that joins the group
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -110,38 +111,42 @@ class ControlGroup:
 
     @property
     def leaf(self) -> str:
-        """What is below the folders for processes: version 2 has them in leaves only, and runtimes add groups."""
+        """Subfolder for processes; "" in version 1."""
+        # Version 2 allows processes only in leaves, and runtimes create groups below this group.
         return "/tare-main" if self.layout.version == 2 else ""
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """The mounts in an instance where programs look for their limits: the group's folders.
-
-        A Java or Go program sizes itself by the limits that it finds there.
-        """
-        where = "/sys/fs/cgroup"
+        """Mounts of the group's folders in an instance, below /sys/fs/cgroup."""
+        # Java and Go programs choose their heap size and number of threads by the limits there.
+        target = "/sys/fs/cgroup"
         if self.layout.version == 2:
-            return (Mount("bind", self.paths[0], where, ("bind", "ro", *_LOCKED_OPTIONS)),)
-        trees = ((path, f"{where}/{PurePosixPath(path).parent.name}") for path in self.paths)
-        folder = Mount("tmpfs", "cgroup", where, (*_LOCKED_OPTIONS, "mode=755"))
+            return (Mount("bind", self.paths[0], target, ("bind", "ro", *_LOCKED_OPTIONS)),)
+        trees = ((path, f"{target}/{PurePosixPath(path).parent.name}") for path in self.paths)
+        folder = Mount("tmpfs", "cgroup", target, (*_LOCKED_OPTIONS, "mode=755"))
         return (folder, *(Mount("bind", path, target, ("bind", "ro", *_LOCKED_OPTIONS)) for path, target in trees))
 
     def processes(self) -> tuple[int, ...]:
-        """Return the numbers of all processes in the group and below it."""
+        """Return the PIDs in the group and in the groups below it."""
         return processes_below(self.host, self.paths[0])
 
 
 @contextlib.contextmanager
 def create_limited_cgroup(ledger: Ledger, name: str, limits: Limits) -> Iterator[ControlGroup]:
-    """Make a group with these limits; after the block, kill all processes in it and remove it."""
+    """Context manager: create a group with these limits; after the block, kill its processes and remove it.
+
+    Raises TrialFailed if the kernel refuses a limit.
+    """
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
     group = ControlGroup(ledger.host, name, layout, ledger.setup_helper.exec_in)
     if layout.version == 2:
         _enable_controllers(ledger.host, layout.roots[0])
+    # A runtime inside the group creates groups of the same name in the trees that tare does not use.
     everywhere = (*group.paths, *(f"{root}/{name}" for root in layout.others))
     steps = [*(("group", path) for path in group.paths), *_limit_steps(group, limits)]
     if group.leaf:
         steps.append(("group", f"{group.paths[0]}{group.leaf}"))
+    # The first process that joins a group waits up to 17 ms for RCU: let a child of the helper pay for that now.
     steps.append(("prime", f"{group.paths[0]}{group.leaf}"))
     with contextlib.ExitStack() as stack:
         try:
@@ -149,13 +154,13 @@ def create_limited_cgroup(ledger: Ledger, name: str, limits: Limits) -> Iterator
             stack.enter_context(ledger.create(steps, undo))
         except TrialFailed as error:
             text = f"control group {name}: the kernel refused {error}"
-            raise TrialFailed(text, "the groups around tare itself may allow no more than they have") from error
+            raise TrialFailed(text, "raise the limits of the control groups that tare itself runs in") from error
         yield group
 
 
 @dataclass(frozen=True)
 class CountingGroup:
-    """A group without limits, which only counts what its processes use."""
+    """Control group without limits, which only counts the resource usage of its processes."""
 
     host: Host
     paths: tuple[str, ...]
@@ -166,13 +171,16 @@ class CountingGroup:
         return ("sh", "-c", _JOIN_SCRIPT, "sh", *self.paths, "--")
 
     def processes(self) -> tuple[int, ...]:
-        """Return the numbers of all processes in the group and below it."""
+        """Return the PIDs in the group and in the groups below it."""
         return processes_below(self.host, self.paths[0])
 
 
 @contextlib.contextmanager
 def create_counting_cgroup(ledger: Ledger, name: str) -> Iterator[CountingGroup]:
-    """Make a group without limits; after the block, kill all processes in it and remove it. Needs no image."""
+    """Context manager: create a group without limits; after the block, kill its processes and remove it.
+
+    Unlike `create_limited_cgroup`, this needs no programs of an image on the host.
+    """
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
     roots = dict.fromkeys(layout.mounts[controller] for controller in _COUNTING if controller in layout.mounts)
     group = CountingGroup(ledger.host, tuple(f"{root}/{name}" for root in roots))
@@ -182,7 +190,7 @@ def create_counting_cgroup(ledger: Ledger, name: str) -> Iterator[CountingGroup]
 
 
 def memory_limit_of(host: Host, pid: int) -> int | None:
-    """Return the smallest memory limit of a process's group and the groups above it, in bytes; None without a limit."""
+    """Return the smallest memory limit of a process's group and its ancestors, in bytes; None if unlimited."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     root, file = layout.mounts.get("memory", ""), "memory.max" if layout.version == 2 else "memory.limit_in_bytes"
     group = parse_group(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
@@ -196,14 +204,14 @@ def memory_limit_of(host: Host, pid: int) -> int | None:
 
 
 def group_folder(host: Host, pid: int) -> str:
-    """Return the folder of a process's group, in the tree that counts memory."""
+    """Return the folder of a process's group in the tree with the memory controller."""
     layout = parse_layout(host.read("/proc/self/mounts"))
     group = parse_group(host.read(f"/proc/{pid}/cgroup"), "memory", layout.version)
     return f"{layout.mounts.get('memory', '')}{group}"
 
 
 def parse_group(text: str, controller: str, version: int) -> str:
-    """Read a process's group from the text of /proc/PID/cgroup; empty where it has none."""
+    """Parse a process's group for a controller from the text of /proc/PID/cgroup; "" if it has none."""
     for line in text.splitlines():
         number, controllers, group = line.split(":", 2)
         if (version == 2 and number == "0") or controller in controllers.split(","):
@@ -212,12 +220,12 @@ def parse_group(text: str, controller: str, version: int) -> str:
 
 
 def processes_below(host: Host, folder: str) -> tuple[int, ...]:
-    """Return the numbers of the processes in a group and in the groups below it."""
+    """Return the PIDs in the group at `folder` and in the groups below it."""
     return tuple(int(line) for line in host.read_matching(folder, "cgroup.procs").split())
 
 
 def kernel_bytes(host: Host, folder: str) -> int | None:
-    """Return the kernel memory that is charged to a group, in bytes; None where the kernel does not count it."""
+    """Return the kernel memory that is charged to a group, in bytes; None if the kernel does not count it."""
     for line in host.read(f"{folder}/memory.stat").splitlines():
         if line.startswith("kernel "):  # version 2, Linux 5.18 and newer
             return int(line.split()[1])
@@ -234,17 +242,18 @@ def _limit_steps(group: ControlGroup, limits: Limits) -> Iterator[SetupStep]:
     yield "set", file("cpuset", "cpuset.cpus"), ",".join(map(str, limits.cpus))
     version_2 = group.layout.version == 2
     yield "set", file("memory", "memory.max" if version_2 else "memory.limit_in_bytes"), str(limits.memory_bytes)
-    # Version 1 means memory and swap together. A kernel that does not count swap lacks the file.
+    # Version 2 limits swap by itself, version 1 memory and swap together. A kernel that does not count swap lacks the
+    # file, hence `set-if`.
     swap = file("memory", "memory.swap.max" if version_2 else "memory.memsw.limit_in_bytes")
     yield "set-if", swap, "0" if version_2 else str(limits.memory_bytes)
 
 
 @contextlib.contextmanager
 def restore_controllers(ledger: Ledger) -> Iterator[None]:
-    """Disable, after the block, all controllers of a version 2 tree that are disabled at its top before the block.
+    """Context manager: restore the enabled controllers at the top of a version 2 tree after the block.
 
     Instances enable the controllers that they need, and container runtimes enable more. An instance does not disable
-    them when it ends: others that are still alive would lose their limits.
+    them when it ends, because other instances would lose their limits.
     """
     layout = parse_layout(ledger.host.read("/proc/self/mounts"))
     if layout.version == 1:
@@ -253,7 +262,7 @@ def restore_controllers(ledger: Ledger) -> Iterator[None]:
     control, root = f"{layout.roots[0]}/cgroup.subtree_control", layout.roots[0]
     enabled = ledger.host.read(control).split()
     disabled = [name for name in ledger.host.read(f"{root}/cgroup.controllers").split() if name not in enabled]
-    # The kernel refuses to disable a controller that another group uses.
+    # `|| true`, as the kernel refuses to disable a controller that another group uses.
     script = 'for name do echo "-$name" > "$0" || true; done # tare-controllers'
     with ledger.register_undo("sh", "-c", script, control, *disabled):
         yield

@@ -1,4 +1,4 @@
-"""Map Debian package names to other distributions, and check the tools that tare needs."""
+"""Names of Debian's packages on other distributions, and checks for the tools that tare needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tare.hosts.host import Host
 from tare.model.errors import TareError
 from tare.model.trial import APT, Problem
 
+# Debian's command within a longer fix, with the names of its packages.
 _STEP = re.compile(rf"{APT}((?: [a-z0-9][a-z0-9.+-]*)+)")
 _DEBIAN = {"debian", "ubuntu"}
-# The program, a word of its help that BusyBox's has not, and its Debian package.
+# The program, a word of its help that BusyBox's program of this name lacks, and its Debian package.
 _TARE_TOOLS = (
     ("ip", "netconf", "iproute2"),
     ("mke2fs", "extended-option", "e2fsprogs"),
@@ -37,9 +38,10 @@ done
 
 @dataclass(frozen=True)
 class Distribution:
-    """A distribution: `install` is its command, to which `non_interactive_options` adds that it asks nothing.
+    """Distribution with its package names.
 
-    `names` has its packages by Debian's name, empty for none. Without `install`, nothing is known of it.
+    `install` is its command to install packages, "" for an unknown distribution. With `non_interactive_options`, the
+    command asks no questions. `names` has its packages by Debian's name; "" if no package of it has the program.
     """
 
     title: str
@@ -48,24 +50,24 @@ class Distribution:
     names: Mapping[str, str]
 
     def localize(self, problem: Problem) -> Problem:
-        """Return a problem whose fix names the packages of this distribution.
+        """Return the problem with a fix that names the packages of this distribution.
 
-        Where it does not know all of them, it names the others as Debian's, and packages alone do not fix it.
+        The fix names unknown packages by Debian's name; the result then has no `packages`, as they do not suffice.
         """
         if self.install == APT or problem.installer != APT:
             return problem
-        if not problem.packages:  # the command may be a step of the fix
+        if not problem.packages:  # Debian's command may be one step of a longer fix
             fix = _STEP.sub(lambda step: self._format_fix(step[1].split()), problem.fix)
             return Problem(problem.what, fix, missing=problem.missing)
-        others = [each for each in problem.packages if not self.names.get(each)]
+        others = [name for name in problem.packages if not self.names.get(name)]
         fix = self._format_fix(problem.packages)
         if not others:
             return Problem(problem.what, fix, self._translate(problem.packages), problem.missing, self.install)
-        absent = "program" if any(self.names.get(each) == "" for each in others) else problem.missing
+        absent = "program" if any(self.names.get(name) == "" for name in others) else problem.missing
         return Problem(problem.what, fix, missing=absent)
 
     def _format_fix(self, packages: Sequence[str]) -> str:
-        named, others = self._translate(packages), [each for each in packages if not self.names.get(each)]
+        named, others = self._translate(packages), [name for name in packages if not self.names.get(name)]
         rest = [f"install what Debian's {' '.join(others)} has"] if others else []
         return "; ".join((*([f"{self.install} {' '.join(named)}"] if named else []), *rest))
 
@@ -77,35 +79,36 @@ _DEBIAN_DISTRIBUTION = Distribution("Debian", APT, ("--yes", "--no-install-recom
 
 
 def distribution_of(host: Host) -> Distribution:
-    """Return the distribution of a host, as its os-release(5) has it: by ID, else the first of ID_LIKE that is known.
+    """Return the distribution of a host by os-release(5): that of ID, else the first known one of ID_LIKE.
 
-    A host without that file is taken for Debian.
+    A host without the file counts as Debian. The result for an unknown distribution has no `install`.
     """
     fields = parse_os_release_fields(host.read("/etc/os-release"))
     for name in (fields.get("ID", "debian"), *fields.get("ID_LIKE", "").split()):
         if name in _DEBIAN:
             return _DEBIAN_DISTRIBUTION
-        if found := _load_distributions().get(name):
-            return found
+        if known := _load_distributions().get(name):
+            return known
     return Distribution(fields.get("NAME", fields["ID"]), "", (), {})
 
 
 @cache
 def _load_distributions() -> dict[str, Distribution]:
-    """Return the distributions of the data file, by their names in os-release(5)."""
+    """Return the distributions of the data file by their IDs in os-release(5)."""
     data = tomllib.loads(files("tare.hosts").joinpath("distributions.toml").read_text(encoding="utf-8"))
-    found: dict[str, Distribution] = {}
-    for key, each in data["distributions"].items():
-        own = {debian: there[key] for debian, there in data["packages"].items() if key in there}
-        names = {same: same for same in data["same"]} | own
-        distribution = Distribution(each["title"], each["install"], tuple(each["unasked"]), names)
-        found |= dict.fromkeys(each["ids"], distribution)
-    return found
+    by_id: dict[str, Distribution] = {}
+    for key, entry in data["distributions"].items():
+        different = {debian: names[key] for debian, names in data["packages"].items() if key in names}
+        names = {same: same for same in data["same"]} | different
+        distribution = Distribution(entry["title"], entry["install"], tuple(entry["unasked"]), names)
+        by_id |= dict.fromkeys(entry["ids"], distribution)
+    return by_id
 
 
 def localize_problems(host: Host, problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Return problems whose fixes name the packages of a host's distribution."""
+    """Return the problems with fixes that name the packages of the host's distribution."""
     problems = tuple(problems)
+    # Reading os-release costs a command on a remote host.
     if not any(APT in each.fix for each in problems):
         return problems
     distribution = distribution_of(host)
@@ -113,7 +116,7 @@ def localize_problems(host: Host, problems: Iterable[Problem]) -> tuple[Problem,
 
 
 def combine_fixes(problems: Iterable[Problem]) -> str:
-    """Return how to fix all these problems of a host: one command for those that packages fix, then the other fixes."""
+    """Return the fix of all problems of a host: one command that installs packages, then the other fixes."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for each in problems for package in each.packages)
     installer = next((each.installer for each in problems if each.packages), "")
@@ -123,21 +126,21 @@ def combine_fixes(problems: Iterable[Problem]) -> str:
 
 
 def find_missing_tools(host: Host) -> tuple[Problem, ...]:
-    """Find what tare itself lacks on a host."""
+    """Return a problem for each program that tare itself needs and a host lacks, or has only from BusyBox."""
     words = [word for program, option, _ in _TARE_TOOLS for word in (program, option)]
     lines = host.run("sh", "-c", _CHECK_TOOLS_SCRIPT, "sh", *words, timeout=30, check=False).text.splitlines()
-    found = dict(line.split(" ", 1) for line in lines)
+    states = dict(line.split(" ", 1) for line in lines)
     problems = []
     for program, _, package in _TARE_TOOLS:
-        if program in found:
-            lacks = "installed" if found[program] == "absent" else f"that of {package}"
+        if program in states:
+            lacks = "installed" if states[program] == "absent" else f"that of {package}"
             what = f"{program} is not {lacks}"
             problems.append(Problem.from_packages(what, package))
     return localize_problems(host, problems)
 
 
 def require_tools(host: Host) -> None:
-    """Raise TareError if tare itself lacks something on a host."""
+    """Raise TareError if a host lacks a program that tare itself needs."""
     if problems := find_missing_tools(host):
         what = "; ".join(each.what for each in problems)
         raise TareError(f"this machine lacks what tare needs: {what}", combine_fixes(problems))

@@ -1,4 +1,4 @@
-"""Container engines: whether the daemon that a client uses runs on the host, and which settings alter containers."""
+"""Checks of container engines: whether the daemon runs on the host, and which settings alter containers."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def find_daemon(host: Host, program: str, socket: str) -> int | None:
 
     An empty `socket` is the default of containerd's client.
     """
-    found = host.run("sh", "-c", _PIDS_OF_LISTENERS, "sh", program, socket, timeout=_SECONDS, check=False).text.split()
-    return int(found[0]) if found else None
+    pids = host.run("sh", "-c", _PIDS_OF_LISTENERS, "sh", program, socket, timeout=_SECONDS, check=False).text.split()
+    return int(pids[0]) if pids else None
 
 
 def socket_of(endpoint: str) -> str:
-    """Return the path of the socket file in an endpoint of Docker's client; empty for a network endpoint."""
+    """Return the path of the socket file in an endpoint of Docker's client; "" for a network endpoint."""
     return endpoint.removeprefix(_UNIX) if endpoint.startswith(_UNIX) else ""
 
 
@@ -86,15 +86,15 @@ def find_daemon_problems(host: Host, program: str, socket: str, fix: str) -> tup
 
 
 def container_identifier(groups: str) -> str:
-    """Return the identifier of the innermost container in the text of /proc/PID/cgroup; empty if there is none."""
-    found = _IDENTIFIER.findall(groups)
-    return found[-1] if found else ""
+    """Return the identifier of the innermost container in the text of /proc/PID/cgroup; "" if there is none."""
+    identifiers = _IDENTIFIER.findall(groups)
+    return identifiers[-1] if identifiers else ""
 
 
 def configuration_cautions(settings: Iterable[str]) -> tuple[Caution, ...]:
-    """Return a caution for each setting, such as `FILE: KEY`, that makes an engine's containers unlike other stacks."""
-    text = "starts its containers as its configuration says, which other stacks do not have"
-    return tuple(Caution("engine-configuration", f"{text}: {each}") for each in settings)
+    """Return a caution for each setting, such as `FILE: KEY`, that makes containers differ from other stacks."""
+    text = "starts its containers with a setting that other stacks do not have"
+    return tuple(Caution("engine-configuration", f"{text}: {setting}") for setting in settings)
 
 
 def read_docker_settings(host: Host, pid: int) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _limit_names(entries: Iterable[str]) -> set[str]:
 
 
 def _to_text(value: object) -> str:
-    """Return a setting as text; empty for an empty list or table, and for None, but `false` and `0` for those."""
+    """Return a setting as text: "" for None and for an empty list or table, but `false` for False and `0` for 0."""
     if isinstance(value, str):
         return value
     return json.dumps(value, default=str) if value or isinstance(value, (bool, int)) else ""

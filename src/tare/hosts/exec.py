@@ -1,11 +1,10 @@
-"""Instances and chroots as hosts: enter them and run commands inside.
+"""Instances and chroots as hosts, in which tare runs commands through a prefix such as `docker exec`.
 
 The image's `supervise` (programs/supervise.c) starts each command inside. It kills the command's process tree at the
-time limit and when the connection is lost. Processes that a finished command leaves running go on, as a container's
-monitor must.
+time limit and when the connection is lost. It does not kill the processes that a finished command leaves running,
+because a container's monitor is such a process.
 
-With a resident process inside (`ensure_resident`), the outer host enters once; the resident process starts each
-command.
+With a resident agent inside (`ensure_resident`), the outer host enters once, and the agent starts all commands.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ from tare.model.machine import Facts
 from tare.model.trial import Output
 
 SUPERVISE = "/usr/lib/tare/supervise"
-TOOLS = "/usr/lib/tare/busybox"  # in images that others have built, which may have no tools
-ENTRYPOINT = "/usr/lib/tare/entrypoint"  # likewise: starts a program as the image's configuration says
-OPTIONS_END = "--"  # between the options of that and words of a user's, which may look like some
+TOOLS = "/usr/lib/tare/busybox"  # in foreign images only, which may have no `sh` and no `cat`
+ENTRYPOINT = "/usr/lib/tare/entrypoint"  # in foreign images only: starts a program as the image's configuration says
+OPTIONS_END = "--"  # for ENTRYPOINT, before a user's words, which may look like options
 _NOT_FOUND = 127
-_GRACE_SECONDS = 10.0  # for the engine between us and `supervise`
+_GRACE_SECONDS = 10.0  # for the engine that starts `supervise`, whose time limit should end the command first
 LOCKED = "nosuid,nodev,noexec"  # Docker's options for /proc, /sys, control groups, /dev/mqueue and /dev/shm
 SHARED_MEMORY = "65536k"  # size of /dev/shm; Docker's default
 
 
 class ExecHost:
-    """A host behind a prefix on another host, such as `docker exec -i NAME`."""
+    """Host that is reached by a command prefix on another host, such as `docker exec -i NAME`."""
 
     def __init__(self, outer: Host, *prefix: str) -> None:
         self.outer = outer
         self.prefix = prefix
-        self.supervisor = SUPERVISE  # its path inside; empty until it is there
+        self.supervisor = SUPERVISE  # the path of `supervise` inside; "" until it has been copied there
         self.resident: ResidentAgent | None = None
-        self.scope: CommandScope | None = None  # of the commands that the resident process starts
+        self.scope: CommandScope | None = None  # of the commands that the agent starts
 
     def with_scope(self, scope: CommandScope) -> ExecHost:
-        """Return the same host for commands that have a purpose; its resident process, if it has one, is shared."""
+        """Return the same host, with the same resident agent, for commands of this scope."""
         other = copy(self)
         other.scope = scope
         return other
@@ -70,7 +69,7 @@ class ExecHost:
         return require_success(inside) if check else inside
 
     def _run_inside(self, argv: tuple[str, ...], name: str, timeout: float, data: bytes | Path) -> Output:
-        """Run a command through the resident process, unless there is none or the input is too large for it."""
+        """Run a command through the agent, or through the prefix if there is no agent or the input is too large."""
         size = len(data) if isinstance(data, bytes) else data.stat().st_size
         if self.resident is None or size > MAX_INPUT_BYTES:
             return self.outer.run(*self.wrap(*argv), timeout=timeout, input=data, check=False)
@@ -78,16 +77,17 @@ class ExecHost:
         return self.resident.run(argv, name, timeout, whole, self.scope)
 
     def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:
-        """Start a command; see `Host.spawn`. With `die_with_parent`, the command itself watches its standard input."""
+        """Start a command; see `Host.spawn`."""
         if self.resident is not None:
             supervised = argv if die_with_parent else (self.supervisor, "--", *argv)
             return self.resident.spawn(supervised, argv[0], die_with_parent, self.scope)
         guard = () if die_with_parent or not self.supervisor else (self.supervisor, "-s", "--")
+        # Killing the engine's client would leave the command running inside, so `run` or the command watches its input.
         return self.outer.spawn(*self.wrap(*guard, *argv), die_with_parent=True)
 
     @contextmanager
     def start_resident(self) -> Iterator[ResidentAgent]:
-        """Keep a resident process inside for the block, if there is none; it starts all commands there."""
+        """Context manager: run all commands through a resident agent, which is started unless there is one."""
         if self.resident is not None:
             yield self.resident
             return
@@ -97,7 +97,7 @@ class ExecHost:
 
     @contextmanager
     def attach_resident(self, start: Callable[[], AbstractContextManager[Process]]) -> Iterator[ResidentAgent]:
-        """Start all commands in the block by the resident process that `start` returns."""
+        """Context manager: run all commands through the resident agent that `start` starts."""
         resident = ResidentAgent(start, self.connection_error)
         try:
             resident.open()
@@ -108,11 +108,11 @@ class ExecHost:
             resident.close()
 
     def attach_stream(self, process: Process) -> AbstractContextManager[ResidentAgent]:
-        """Start all commands in the block by the resident process on the streams of `process`."""
+        """Context manager: run all commands through the resident agent on the streams of `process`."""
         return self.attach_resident(lambda: nullcontext(process))
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Return the command line for the machine that tare itself runs on; see `Host.command_line`."""
+        """Return the command line for tare's machine; see `Host.command_line`."""
         return self.outer.command_line(*self.wrap(*argv))
 
     def put(self, source: Path, target: PurePosixPath) -> None:
@@ -138,39 +138,43 @@ class ExecHost:
         return self._run_tool("find", folder, "-name", name, "-exec", "cat", "{}", "+", timeout=30, check=False).text
 
     def _run_tool(self, *argv: str, timeout: float, data: bytes | Path = b"", check: bool = True) -> Output:
-        """Run a tool of the inside, or tare's own copy where it has none."""
+        """Run a tool of the instance, or tare's busybox if the instance lacks the tool."""
         output = self.run(*argv, timeout=timeout, input=data, check=False)
         if output.exit_code == _NOT_FOUND:
             output = self.run(TOOLS, *argv, timeout=timeout, input=data, check=False)
         return require_success(output) if check else output
 
     def facts(self) -> Facts:
-        """Read the facts that the inside reports."""
+        """Return the facts that the instance reports."""
         return read_facts(self.read)
 
     def connection_error(self, last_output: str) -> TrialFailed | None:
-        """Return the reason if the way to the outer host is lost; see `Host.connection_error`."""
+        """Return the error if the connection to the outer host is lost; see `Host.connection_error`."""
         return self.outer.connection_error(last_output)
 
 
 def ensure_resident(host: Host) -> AbstractContextManager[ResidentAgent | None]:
-    """Keep a resident process on a host for the block, if the host is reached through a command."""
+    """Context manager: run all commands on a host through a resident agent.
+
+    Yield None for a host of another class or without `run`, whose commands are started as before.
+    """
     return host.start_resident() if isinstance(host, ExecHost) and host.supervisor else nullcontext()
 
 
 @contextlib.contextmanager
 def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
-    """Context manager: yield a writable directory with the image's files, and remove what was written afterwards.
+    """Context manager: yield a writable directory with the image's files; remove it, with all changes, after the block.
 
     The directory is an overlay mount in `folder`, which is created and removed. overlayfs must support the file system
     of `folder` for its upper layer.
     """
     options = f"lowerdir={image.lowerdir},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = str(folder / "root")
-    steps = [("folder", str(each)) for each in (folder, root, folder / "upper", folder / "work")]
+    steps = [("folder", str(path)) for path in (folder, root, folder / "upper", folder / "work")]
     with ledger.create(
         [*steps, ("mount", "overlay", "overlay", root, options)],
         UndoStep.for_folder(str(folder)),
+        # A lazy unmount also detaches the mounts below the root, such as /proc.
         UndoStep(("unmount", root), ("umount", "--lazy", root)),
     ):
         yield folder / "root"
@@ -179,8 +183,8 @@ def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
 def mount_system_folders(ledger: Ledger, root: Path, cgroup_mounts: Sequence[Mount] = ()) -> None:
     """Mount /proc, /sys and /dev in a fresh root, with the options and devices of Docker's containers.
 
-    `cgroup_mounts` are the mounts of a control group. The unmounting of the root also unmounts all of these. /proc/sys
-    is read-only, as writing there would change the host's settings.
+    `cgroup_mounts` are the mounts of a control group. Unmounting the root also unmounts all of these mounts. /proc/sys
+    is read-only, because a write there would change the host's settings.
     """
     proc = ("mount", "proc", "proc", str(root / "proc"), LOCKED)
     ledger.setup_helper.run_steps(proc, *system_steps(root, cgroup_mounts), ("protect", str(root)))
@@ -190,11 +194,11 @@ def system_steps(root: Path, cgroup_mounts: Sequence[Mount]) -> tuple[SetupStep,
     """Return the setup helper's steps that mount /sys, the control groups and /dev below a root."""
     devices = root / "dev"
     group_steps: list[SetupStep] = []
-    for each in cgroup_mounts:
-        if group_steps:  # in a file system in memory; /sys has the folder of the first one
-            group_steps.append(("folder", f"{root}{each.target}"))
-        kind = "-" if each.kind == "bind" else each.kind
-        group_steps.append(("mount", kind, each.source, f"{root}{each.target}", ",".join(each.options)))
+    for mount in cgroup_mounts:
+        if group_steps:  # sysfs has the first mount point; the others are in the tmpfs that is mounted there
+            group_steps.append(("folder", f"{root}{mount.target}"))
+        kind = "-" if mount.kind == "bind" else mount.kind
+        group_steps.append(("mount", kind, mount.source, f"{root}{mount.target}", ",".join(mount.options)))
     return (
         ("mount", "sysfs", "sysfs", str(root / "sys"), f"ro,{LOCKED}"),
         *group_steps,

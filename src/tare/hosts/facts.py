@@ -1,7 +1,7 @@
-"""Read facts about a host: CPUs, memory, kernel, virtualization and clock offset.
+"""Facts about a host: CPUs, memory, kernel, virtualization and clock offset.
 
-The parsers take text. `read_facts` and `read_cores` take a function that returns the text of a file, or "" without
-one, so they work on any host that can run `cat`.
+The parsers take text. The `read_` functions take a function that returns the text of a file, "" if the file cannot be
+read. So they work on any host that can run `cat`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
 _EMULATED = "/etc/tare-emulated"
 _COMMAND_LINE = "/proc/cmdline"
 _BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
-_CLOCK_SECONDS = 3  # by which two answers of the same kernel may differ: it computes the moment from its clocks
+_CLOCK_SECONDS = 3  # tolerance between two `btime` values of one kernel, which computes them from two clocks
 
-# What makers of virtual machines write into the firmware tables that a guest sees.
+# Words that hypervisors and clouds write into a guest's firmware tables, in lower case. The first match counts.
 _FIRMWARE_NAMES = (
     ("virtualbox", "virtualbox"),
     ("vmware", "vmware"),
@@ -49,7 +49,7 @@ _CLOCK_NAMES = {
     "hyperv_clocksource": "hyper-v",
 }
 
-# What engines leave in the names of control groups and in the options of the root mount.
+# Traces of engines in the names of control groups and in the options of the root mount.
 _CONTAINER_TRACES = (
     ("/docker", "docker"),
     ("/libpod", "podman"),
@@ -58,12 +58,12 @@ _CONTAINER_TRACES = (
     ("/lxc", "lxc"),
     ("/io.containerd", "containerd"),
 )
-_CLOCK_READINGS = 7  # at a clock, of which the quickest counts
+_CLOCK_READINGS = 7  # of which the one with the shortest round trip counts
 
 
 @dataclass(frozen=True)
 class Cpuinfo:
-    """The content of /proc/cpuinfo. Unknown: `model` is "", `cpus` 0. `hypervisor` is set in a guest."""
+    """Content of /proc/cpuinfo: `model` is "" and `cpus` 0 if unknown; `hypervisor` is True in an x86 guest."""
 
     model: str
     cpus: int
@@ -74,7 +74,7 @@ class Cpuinfo:
 
 @dataclass(frozen=True)
 class Memory:
-    """The content of /proc/meminfo, in bytes. None where a line is missing."""
+    """Content of /proc/meminfo, in bytes; None if a line is missing."""
 
     total_bytes: int | None
     available_bytes: int | None
@@ -83,19 +83,19 @@ class Memory:
 
     @property
     def used_bytes(self) -> int | None:
-        """What cannot be had without swapping."""
+        """Memory that no new program could get without swapping; None if unknown."""
         if self.total_bytes is None or self.available_bytes is None:
             return None
         return self.total_bytes - self.available_bytes
 
     @property
     def swapped_bytes(self) -> int | None:
-        """What lies in swap: nothing where the kernel has none, and does not name it."""
+        """Used swap space: 0 if the kernel has no lines about swap; None if unknown."""
         return None if self.total_bytes is None else (self.swap_total_bytes or 0) - (self.swap_free_bytes or 0)
 
 
 def parse_cpuinfo(text: str) -> Cpuinfo:
-    """Read /proc/cpuinfo of x86, Arm, RISC-V and POWER machines."""
+    """Parse /proc/cpuinfo of x86, Arm, RISC-V and POWER machines."""
     flags = _first_field(text, "flags").split()
     cpus = len(re.findall(r"^processor\s*:\s*\d+\s*$", text, re.MULTILINE))
     model, microcode = _cpu_model(text), _first_field(text, "microcode")
@@ -108,24 +108,24 @@ def _first_field(text: str, name: str) -> str:
 
 
 def _cpu_model(text: str) -> str:
-    for name in ("model name", "cpu model", "uarch", "cpu"):
+    for name in ("model name", "cpu model", "uarch", "cpu"):  # in this order: RISC-V has `uarch`, POWER only `cpu`
         if model := _first_field(text, name):
             return " ".join(model.split())
-    # 64-bit Arm gives only numbers; the two together identify the core.
-    maker, part = _first_field(text, "CPU implementer"), _first_field(text, "CPU part")
-    return f"Arm implementer {maker} part {part}" if maker and part else ""
+    # 64-bit Arm has only numbers, which together identify the core.
+    implementer, part = _first_field(text, "CPU implementer"), _first_field(text, "CPU part")
+    return f"Arm implementer {implementer} part {part}" if implementer and part else ""
 
 
 def _architecture(text: str, flags: list[str]) -> str:
     if flags:
-        return "x86_64" if "lm" in flags else "i686"
+        return "x86_64" if "lm" in flags else "i686"  # `lm` is long mode
     if _first_field(text, "CPU architecture") == "8":
         return "aarch64"
     return "riscv64" if _first_field(text, "isa").startswith("rv64") else ""
 
 
 def parse_meminfo(text: str) -> Memory:
-    """Read /proc/meminfo."""
+    """Parse /proc/meminfo."""
     kibibytes = {name: int(number) for name, number in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
     total, available, swap_total, swap_free = (
         kibibytes[name] * 1024 if name in kibibytes else None
@@ -135,18 +135,18 @@ def parse_meminfo(text: str) -> Memory:
 
 
 def parse_os_release_fields(text: str) -> dict[str, str]:
-    """Return the fields of os-release(5)."""
+    """Parse the fields of os-release(5), without their quotes."""
     return {name: value.strip().strip("\"'") for name, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
 def parse_os_release(text: str) -> str:
-    """Read the name for people from os-release(5), such as `Debian GNU/Linux 12 (bookworm)`; "" where there is none."""
+    """Parse the display name from os-release(5), such as `Debian GNU/Linux 12 (bookworm)`; "" if there is none."""
     fields = parse_os_release_fields(text)
     return fields.get("PRETTY_NAME") or fields.get("NAME") or fields.get("ID", "")
 
 
 def parse_mounts_cgroup_version(mounts_text: str) -> CgroupVersion:
-    """Return from /proc/mounts which version of control groups is there; `hybrid` is both at once."""
+    """Parse the version of control groups from the text of /proc/mounts; `hybrid` if both are mounted."""
     kinds = {words[2] for line in mounts_text.splitlines() if len(words := line.split()) > 2}
     if "cgroup" in kinds:
         return "hybrid" if "cgroup2" in kinds else "v1"
@@ -154,7 +154,7 @@ def parse_mounts_cgroup_version(mounts_text: str) -> CgroupVersion:
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Read a list of CPU numbers as the kernel writes it: `0-3,8` is 0, 1, 2, 3 and 8. Raises ValueError."""
+    """Parse a list of CPU numbers in the kernel's format: `0-3,8` is 0, 1, 2, 3 and 8. Raises ValueError."""
     numbers: list[int] = []
     for part in text.strip().split(","):
         if part:
@@ -164,28 +164,28 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def parse_cores(sibling_lists: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-    """Group CPU numbers into physical cores, from the texts of thread_siblings_list of all CPUs.
+    """Return the CPU numbers of each physical core, from the texts of thread_siblings_list of all CPUs.
 
-    The cores are sorted by their first CPU; a core of two numbers runs two threads.
+    The cores are sorted by their first CPU. A core with two numbers runs two threads.
     """
     return tuple(sorted({parse_cpu_list(text) for text in sibling_lists if text.strip()}))
 
 
 def read_cpus(read: Read) -> tuple[int, ...]:
-    """Read the numbers of the CPUs that are online."""
-    listed = parse_cpu_list(read("/sys/devices/system/cpu/online"))
+    """Return the numbers of the online CPUs."""
+    listed = parse_cpu_list(read("/sys/devices/system/cpu/online"))  # "" in a sandbox without sysfs
     return listed or tuple(range(parse_cpuinfo(read("/proc/cpuinfo")).cpus))
 
 
 def read_cores(read: Read) -> tuple[tuple[int, ...], ...]:
-    """Read the CPUs of each physical core; () where the kernel does not say."""
+    """Return the CPU numbers of each physical core; () if the kernel has no topology."""
     return parse_cores(
         read(f"/sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list") for number in read_cpus(read)
     )
 
 
 def read_facts(read: Read) -> Facts:
-    """Read the facts that a host reports. An empty text or 0 means unknown."""
+    """Return the facts that a host reports; "" and 0 mean unknown."""
     cpuinfo = parse_cpuinfo(read("/proc/cpuinfo"))
     return Facts(
         kernel=read("/proc/sys/kernel/osrelease").strip(),
@@ -201,21 +201,22 @@ def read_facts(read: Read) -> Facts:
 
 
 def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:
-    """Name the container and the virtual machine around a host, inner first, as `docker/kvm`; "" on bare metal.
+    """Return the container and the hypervisor of a host, the inner one first, as `docker/kvm`; "" on bare metal.
 
-    A guest of unknown make is `unknown hypervisor`. A container whose engine leaves no trace is not detected.
+    The name of an unknown hypervisor is `unknown hypervisor`. A container is not detected if its engine leaves no
+    trace.
     """
     return "/".join(name for name in (read_container(read), read_hypervisor(read, cpuinfo)) if name)
 
 
 def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
-    """Name the hypervisor under a host, or "".
+    """Return the name of the hypervisor under a host; "" if there is none.
 
-    x86 guests have a CPU flag for it; Arm guests have only their firmware tables.
+    x86 guests have a CPU flag for a hypervisor. Arm guests have only their firmware tables.
     """
     kind = read("/sys/hypervisor/type").strip()
     if kind == "xen":
-        # Xen's first domain has the machine's own firmware, but runs on Xen.
+        # Xen's first domain sees the firmware of the physical machine, so check this file before the firmware.
         return "xen"
     firmware = " ".join(read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor"))
     named = name_hypervisor(firmware, read(f"{CLOCK_SOURCES}/available_clocksource"))
@@ -228,15 +229,15 @@ def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
 def is_emulated(host: Host) -> bool:
     """Return whether a machine's processor is emulated in software.
 
-    A machine of the lab has a file that says so: Linux cannot tell when Xen is between it and the emulator.
+    Emulated machines of the lab have a marker file, because Linux cannot detect an emulator below Xen.
     """
     return bool(host.read(_EMULATED)) or "qemu" in host.facts().virtualization.split("/")
 
 
 def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
-    """Name a hypervisor from the firmware tables, or else from the clocks that it offers; "" if neither names one.
+    """Return a hypervisor's name from the firmware tables, else from the guest's clocks; "" if neither is known.
 
-    QEMU is `kvm` only where it offers KVM's clock: an emulated machine has the same firmware.
+    The name for QEMU is `kvm` only if KVM's clock is available, because an emulated machine has the same firmware.
     """
     lower = firmware_text.lower()
     by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
@@ -245,30 +246,31 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 
 
 def kernel_version(inside: Host) -> str:
-    """Return what the kernel of an inside says of itself; `unknown` if it does not answer, which the client notices."""
-    with suppress(TrialFailed):
+    """Return the start of /proc/version inside, such as `Linux version 6.1.0`; `unknown` if it cannot be read."""
+    with suppress(TrialFailed):  # a dead instance is noticed, and reported, by its client
         return " ".join(inside.read("/proc/version").split()[:3]) or "unknown"
     return "unknown"
 
 
 def has_own_kernel(host: Host, inside: Host) -> bool:
-    """Return whether an inside has another kernel than its host: one that was started with other words, or later.
+    """Return whether an instance has another kernel than its host: another command line, or another time of boot.
 
-    A machine in a machine may be started with the same words as that. The boot ID does
-    not help: LXC, LXD and systemd-nspawn set one for each container.
+    The command line alone does not suffice, as nested machines may have equal ones. The boot ID does not help, as LXC,
+    LXD and systemd-nspawn set a different ID for each container.
     """
     if inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE)):
         return True
-    since, before = (_BOOTED.search(each.read("/proc/stat")) for each in (inside, host))
-    return since is not None and before is not None and abs(int(since[1]) - int(before[1])) > _CLOCK_SECONDS
+    boots = [_BOOTED.search(place.read("/proc/stat")) for place in (inside, host)]
+    seconds = [int(boot[1]) for boot in boots if boot]
+    return len(seconds) == len(boots) and max(seconds) - min(seconds) > _CLOCK_SECONDS
 
 
 def read_container(read: Read) -> str:
-    """Name the engine of the container around a host, or "".
+    """Return the name of the engine of the container around a host; "" if there is none.
 
-    systemd leaves the name in /run, others in the environment of the first process. Docker and Podman show in the names
-    of control groups and in the source of the root file system. /.dockerenv proves nothing: a disk that was made from a
-    Docker image has it, too.
+    systemd writes the name to /run, other engines to the environment of the first process. The names of Docker and
+    Podman are in the names of control groups and in the options of the root mount. /.dockerenv proves nothing, because
+    a disk that was made from a Docker image has the file, too.
     """
     if engine := read("/run/systemd/container").strip():
         return engine
@@ -279,7 +281,7 @@ def read_container(read: Read) -> str:
 
 
 def name_container(cgroup_text: str, mounts_text: str) -> str:
-    """Name a container's engine from /proc/1/cgroup and /proc/self/mounts; "" if neither names one."""
+    """Return a container's engine from the texts of /proc/1/cgroup and /proc/self/mounts; "" if unknown."""
     root = next((line for line in mounts_text.splitlines() if line.split()[1:2] == ["/"]), "")
     traces = f"{cgroup_text}\n{root}"
     return next((name for word, name in _CONTAINER_TRACES if word in traces), "")
@@ -287,19 +289,22 @@ def name_container(cgroup_text: str, mounts_text: str) -> str:
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock that is ahead of ours by so many seconds; it may be off by `error_seconds`, half of a round trip."""
+    """Offset of a host's monotonic clock from tare's; `error_seconds` is its uncertainty, half of a round trip."""
 
     ahead_seconds: float = 0.0
     error_seconds: float = 0.0
 
 
 def read_clock(host: Host, program: str) -> Clock:
-    """Read a host's monotonic clock; `program` is the path of `supervise` there. The shortest way counts."""
-    looks = []
+    """Return the offset of a host's monotonic clock; `program` is the path of `supervise` (programs/supervise.c) there.
+
+    The reading with the shortest round trip counts, as it has the smallest uncertainty.
+    """
+    readings = []
     for _ in range(_CLOCK_READINGS):
         before = time.monotonic()
         theirs = int(host.run(program, "--clock", timeout=30).text) / 1e9
         after = time.monotonic()
-        looks.append(((after - before) / 2, theirs - (before + after) / 2))
-    error_seconds, ahead_seconds = min(looks)
+        readings.append(((after - before) / 2, theirs - (before + after) / 2))
+    error_seconds, ahead_seconds = min(readings)
     return Clock(ahead_seconds, error_seconds)

@@ -18,22 +18,22 @@ _RELEVANT_OPTIONS = {
     *("ro", "noatime", "relatime", "nodiratime", "lazytime", "sync", "dirsync", "dax", "volatile"),
     *("fsync", "nobarrier", "barrier", "commit", "data", "discard", "compress", "size", "huge", "cache"),
 }
-_MARKER_FILE = "/usr/lib/tare/begun"  # a file of this age
-# Programs write no files of theirs there, but in these folders below.
+_MARKER_FILE = "/usr/lib/tare/begun"  # its age tells newer files apart
+# Workloads do not write files below the excluded folders, except in the included ones.
 _EXCLUDED_FOLDERS = ("/proc", "/sys", "/usr", "/boot", "/etc", "/dev")
-_INCLUDED_FOLDERS = ("/usr/local", "/dev/shm")  # noqa: S108 - it is only looked at
+_INCLUDED_FOLDERS = ("/usr/local", "/dev/shm")  # noqa: S108 - tare only searches it
 _LOOK_SECONDS = 30.0
 _MAX_PATHS = 16
 _NOT_FOUND = 127
-_SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # links lead to other file systems
-# Only what is hardware to the machine has `device`: a partition, a mapped or a loop device would count twice.
+_SCRIPT = 'readlink -m -- "$@" && cat /proc/self/mountinfo'  # a symbolic link may lead to another file system
+# Only disks have `device`. A mapped or a loop device passes its requests on to a disk, and would count twice.
 _STATISTICS = 'for disk in /sys/block/*/device; do cat "${disk%device}stat" 2>/dev/null; done'
-_SECTOR_BYTES = 512  # of these files, whatever the disk's own are
-_SECONDS = 300.0  # to write all that waits for the disks
+_SECTOR_BYTES = 512  # the unit of these files, independent of the disk's sector size
+_SECONDS = 300.0  # for `sync` to write all dirty pages
 
 
 def read_file_systems(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ...]:
-    """Read the file system under each path, which need not exist. A path that the host cannot resolve is left out."""
+    """Return the file system of each path, which need not exist; () if the host cannot resolve the paths."""
     if not paths:
         return ()
     output = host.run("sh", "-c", _SCRIPT, "sh", *paths, timeout=30, check=False)
@@ -46,14 +46,14 @@ def read_file_systems(host: Host, paths: Sequence[str]) -> tuple[FileSystem, ...
 
 def begin_write_tracking(host: Host) -> None:
     """Record the moment from which `read_used_file_systems` looks for written files."""
-    with suppress(TareError):  # a place where nothing can be written
+    with suppress(TareError):  # the instance may be read-only
         host.write(_MARKER_FILE, "")
 
 
 def read_used_file_systems(host: Host, start: Sequence[str] = ()) -> tuple[FileSystem, ...]:
-    """Read the file systems under what was written since `begin_write_tracking`, and under the working directory.
+    """Return the file systems of the files written since `begin_write_tracking`, and of the working directory.
 
-    `start` is what starts a command in an image that others have built. Empty where they cannot be read.
+    `start` is the command prefix that starts a program in a foreign image. Return () if a command fails.
     """
     with suppress(TareError):
         folder = _run_tool(host, *start, *(("--only", TOOLS) if start else ()), "pwd").strip()
@@ -66,25 +66,25 @@ def read_used_file_systems(host: Host, start: Sequence[str] = ()) -> tuple[FileS
 
 
 def select_outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return the outermost of paths that were written, 16 at most.
+    """Return the written paths whose parent was not written, at most 16.
 
-    Each folder directly below the root counts by itself: it may be a file system of its own. The root does not: what is
-    written into it is found below it, and gVisor marks it where it copies a folder into its overlay.
+    A folder directly below the root always counts, because it may be a separate file system.
     """
-    found = {path for path in paths if path.startswith("/") and path != "/"}
-    kept = (path for path in found if (parent := str(PurePosixPath(path).parent)) == "/" or parent not in found)
-    return tuple(sorted(kept, key=lambda path: (path.count("/"), path))[:_MAX_PATHS])
+    # Leave out the root: gVisor changes its time when it copies a folder into its overlay.
+    written = {path for path in paths if path.startswith("/") and path != "/"}
+    outer = (path for path in written if (parent := str(PurePosixPath(path).parent)) == "/" or parent not in written)
+    return tuple(sorted(outer, key=lambda path: (path.count("/"), path))[:_MAX_PATHS])
 
 
 def _find_command(*places: str) -> tuple[str, ...]:
-    """Return the command that finds files and folders which are newer than the noted moment."""
+    """Return the command that finds files and folders that are newer than the marker file."""
     left_out = [word for path in _EXCLUDED_FOLDERS for word in ("-o", "-path", path)][1:]
     newer = ("(", "-type", "d", "-o", "-type", "f", ")", "-newer", _MARKER_FILE, "-print")
     return ("find", *dict.fromkeys(places), "(", *left_out, ")", "-prune", "-o", *newer)
 
 
 def _run_tool(host: Host, *argv: str) -> str:
-    """Return what a tool prints: the host's own, or tare's where the host has none."""
+    """Run a tool of the host, or tare's busybox if the host lacks the tool; return its output."""
     output = host.run(*argv, timeout=_LOOK_SECONDS, check=False)
     if output.exit_code == _NOT_FOUND:
         output = host.run(TOOLS, *argv, timeout=_LOOK_SECONDS, check=False)
@@ -103,28 +103,28 @@ def find_mount(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None
         if PurePosixPath(path).is_relative_to(folder) and (deepest is None or len(folder.parts) >= deepest[0]):
             kind, _, options = rest.split(maxsplit=2)
             both = {*fields.split()[5].split(","), *options.split(",")}
-            telling = tuple(sorted(option for option in both if option.partition("=")[0] in _RELEVANT_OPTIONS))
-            deepest = len(folder.parts), kind, telling
+            relevant = tuple(sorted(option for option in both if option.partition("=")[0] in _RELEVANT_OPTIONS))
+            deepest = len(folder.parts), kind, relevant
     return deepest[1:] if deepest else None
 
 
 def read_disk_bytes(host: Host) -> DiskBytes:
-    """Read what the disks of a machine have moved; nothing for one without disks."""
+    """Return the bytes that the disks of a machine have read and written since its boot; 0 without disks."""
     return parse_statistics(host.run("sh", "-c", _STATISTICS, timeout=30, check=False).text)
 
 
 def parse_statistics(text: str) -> DiskBytes:
-    """Add up the lines of /sys/block/DISK/stat (Documentation/block/stat.rst)."""
+    """Return the sums of the lines of /sys/block/DISK/stat (Documentation/block/stat.rst), in bytes."""
     lines = [line.split() for line in text.splitlines()]
     return DiskBytes(*(_SECTOR_BYTES * sum(int(line[field]) for line in lines) for field in (2, 6)))
 
 
 def drop_caches(hosts: Iterable[Host]) -> None:
-    """Write back and drop the caches of files on each of the hosts, the innermost first.
+    """Write back and drop the page caches of hosts, in the given order: the innermost first.
 
-    A container cannot, and needs not: its machine is among them. Done also where an image was just written: the kernel
-    keeps such files in smaller pieces than what it reads ahead, and a program then starts and reads some percent slower
-    from one engine's store than from another's.
+    A container cannot drop caches; its machine must be among the hosts. tare also drops the caches after it has written
+    an image, because the kernel caches written files in smaller pieces than files that it reads ahead. A program then
+    starts and reads some percent slower from one engine's store than from another's.
     """
     for host in hosts:
         host.run("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches", timeout=_SECONDS, check=False)
@@ -132,16 +132,16 @@ def drop_caches(hosts: Iterable[Host]) -> None:
 
 @dataclass
 class ColdStart:
-    """A start on a machine with cold caches, and what its disks had read when it began."""
+    """Start of an instance on a machine with cold caches, with the bytes that its disks read."""
 
     host: Host
     before_bytes: int = 0
 
     def begin(self) -> None:
-        """Drop the caches, and begin to count."""
+        """Drop the caches and start counting."""
         drop_caches([self.host])
         self.before_bytes = read_disk_bytes(self.host).read
 
     def read_bytes(self) -> int:
-        """Return what the disks have read since."""
+        """Return the bytes that the disks have read since `begin`."""
         return read_disk_bytes(self.host).read - self.before_bytes

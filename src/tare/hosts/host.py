@@ -1,4 +1,4 @@
-"""The Host protocol, its per-run cache, and cancellation of groups of commands."""
+"""Host protocol, cache of facts and resources of a host, and cancellation of groups of commands."""
 
 from __future__ import annotations
 
@@ -12,61 +12,63 @@ from tare.model.errors import TrialFailed
 from tare.model.machine import Facts
 from tare.model.trial import Output, OutputLine
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"  # a file: its text is another one after each start of the kernel
+BOOT_ID = "/proc/sys/kernel/random/boot_id"  # the kernel draws another text at each boot
 
 
 class Process(Protocol):
-    """A running command."""
+    """Running command, or one that has ended."""
 
     @property
     def pid(self) -> int:
-        """Process number on the machine that tare itself runs on."""
+        """PID on tare's machine; for a remote command, that of the client, such as `ssh`."""
 
     def read_line(self, timeout: float) -> OutputLine:
-        """Return the next line of standard output; raises TimedOut, or TrialFailed when there is no more."""
+        """Return the next line of standard output; raises TimedOut, or TrialFailed at the end of the output."""
 
     def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
-        """Call a function with each line as it comes, instead of keeping it, and with None at the end.
+        """Call `listener` with each line as it arrives, and with None at the end. `read_line` then gets no lines.
 
-        The call comes from another thread.
+        Another thread makes the calls.
         """
 
     def send(self, text: str) -> None:
-        """Write to the command's standard input; raises TrialFailed once the command takes no more.
+        """Write to the command's standard input; raises TrialFailed if the input is closed.
 
-        An inside without a resident process drops the text: there, `supervise` uses standard input as its life line.
+        An instance without a resident agent drops the text: `supervise` uses standard input as its die-with-parent
+        pipe.
         """
 
     def is_running(self) -> bool:
         """Return whether the command still runs."""
 
     def exit_code(self) -> int | None:
-        """Return the command's exit code; None while it runs, and where it is unknown."""
+        """Return the command's exit code; None while the command runs, and if the code is unknown."""
 
     def errors(self) -> str:
-        """Return what the command has written to standard error so far, also after its block."""
+        """Return the command's standard error so far; may be called after the block, too."""
 
 
 @runtime_checkable
 class Host(Protocol):
-    """A place where commands can be run."""
+    """Machine, container or guest in which tare runs commands."""
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
-        """Run a command to its end.
+        """Run a command to its end; return its output, exit code and duration.
 
-        It reads `input`: bytes, or a file of this machine. After `timeout` seconds, tare kills the command and all that
-        it started, and raises TimedOut. With `check`, an exit code other than 0 raises TrialFailed.
+        `input` is the command's standard input: bytes, or a file of this machine. After `timeout` seconds, tare kills
+        the command with its descendants and raises TimedOut. With `check`, an exit code other than 0 raises
+        TrialFailed.
         """
 
     def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:
-        """Start a command; kill it, with all that it started, when the block or tare itself ends.
+        """Context manager: start a command, and kill it with its descendants after the block or when tare dies.
 
-        With `die_with_parent`, the command ends itself within 3 seconds of the end of its standard input, which also
-        works through a container engine or SSH.
+        `die_with_parent` declares that the command ends itself within 3 seconds of the end of its standard input. This
+        also works through a container engine or SSH, where tare cannot kill the command.
         """
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
-        """Return the command line that runs a command on the host, for the machine that tare itself runs on."""
+        """Return the command line that runs a command on the host when it is started on tare's machine."""
 
     def put(self, source: Path, target: PurePosixPath) -> None:
         """Copy a file of this machine to the host, with its permission bits."""
@@ -75,33 +77,36 @@ class Host(Protocol):
         """Copy a file of the host to this machine."""
 
     def read(self, path: str) -> str:
-        """Return the text of a file; empty if it cannot be read."""
+        """Return the text of a file; "" if it cannot be read."""
 
     def write(self, path: str, text: str) -> None:
-        """Write a file that only its owner may read."""
+        """Write a file with mode 0600."""
 
     def read_matching(self, folder: str, name: str) -> str:
-        """Return the texts of all files of this name in and below a folder, one after the other."""
+        """Return the concatenated texts of all files of this name in and below a folder."""
 
     def facts(self) -> Facts:
-        """Read the facts that the host reports."""
+        """Return the facts that the host reports: kernel, CPUs, memory, virtualization."""
 
     def connection_error(self, last_output: str) -> TrialFailed | None:
-        """Return the reason if the way to the host is lost, or None. `last_output` are the last that came over it."""
+        """Return the error if the connection to the host is lost, else None.
+
+        `last_output` is the last output of the command that failed; some hosts recognize a lost connection by it.
+        """
 
 
 class Command(Protocol):
-    """A command that runs."""
+    """Running command that can be cancelled."""
 
     def cancel(self, reason: str) -> None:
-        """End it early; waiting for it then raises the reason."""
+        """End the command early; a thread that waits for the command then raises the reason."""
 
     def cancellation_error(self, reason: str) -> TrialFailed:
-        """Return the reason why it has no result."""
+        """Return the command's error for this reason of a cancellation."""
 
 
 class CommandScope:
-    """The scope of some commands. Any thread may use it."""
+    """Group of commands that are cancelled together. Any thread may use it."""
 
     def __init__(self) -> None:
         self._reason = ""
@@ -109,52 +114,52 @@ class CommandScope:
         self._changing = threading.Lock()
 
     def cancel(self, reason: str) -> None:
-        """End all of its commands, also later ones; waiting for them raises the reason."""
+        """End all commands of the scope; they, and commands added later, raise the first reason."""
         with self._changing:
             self._reason = self._reason or reason
             commands, self._commands = self._commands, set()
-        for command in commands:
+        for command in commands:  # without the lock: a command that ends removes itself
             command.cancel(reason)
 
     def add(self, command: Command) -> None:
-        """Record a command that has been started; raises TrialFailed if the scope has ended."""
+        """Add a command that has been started; raises TrialFailed if the scope is cancelled."""
         with self._changing:
             if self._reason:
                 raise command.cancellation_error(self._reason)
             self._commands.add(command)
 
     def remove(self, command: Command) -> None:
-        """Forget a command that has ended."""
+        """Remove a command that has ended."""
         with self._changing:
             self._commands.discard(command)
 
 
 class HostCache:
-    """Texts by their meaning; some of them name a thing that exists on the host until the end of the block."""
+    """Cache of texts by a key, such as facts of a host and names of resources that exist until the end of the block."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        """Return it, empty."""
+        """Return the empty cache."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Remove everything."""
+        """Close the cache."""
         self.close()
 
-    def read_once(self, what: str, find: Callable[[], str]) -> str:
-        """Return a text that is read at the first call."""
-        if what not in self._texts:
-            self._texts[what] = find()
-        return self._texts[what]
+    def read_once(self, key: str, read: Callable[[], str]) -> str:
+        """Return the text of this key, which the first call reads."""
+        if key not in self._texts:
+            self._texts[key] = read()
+        return self._texts[key]
 
-    def create_once(self, what: str, make: Callable[[], AbstractContextManager[str]]) -> str:
-        """Return the name of a thing that is made at the first call."""
-        return self.read_once(what, lambda: self._open.enter_context(make()))
+    def create_once(self, key: str, create: Callable[[], AbstractContextManager[str]]) -> str:
+        """Return the name of the resource of this key, which the first call creates."""
+        return self.read_once(key, lambda: self._open.enter_context(create()))
 
     def close(self) -> None:
-        """Remove what was made, the last thing first, and forget the rest. It can be used again."""
+        """Remove the created resources, the newest first, and all texts. The cache can be used again."""
         self._texts.clear()
         self._open.close()

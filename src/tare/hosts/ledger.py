@@ -1,6 +1,7 @@
 """Undo ledger: record each resource before creating it, so that a crash can be cleaned up.
 
-An entry is a command that undoes one thing. tare refuses an entry that names nothing of tare's, or a path of others.
+An entry is a command that removes one resource. tare refuses an entry that does not name a resource of tare's, or that
+names another path, so that a damaged ledger cannot delete a user's files.
 """
 
 from __future__ import annotations
@@ -25,44 +26,48 @@ from tare.model.machine import SshTarget
 
 _SECONDS = 60.0
 _CANNOT_START = (126, 127)
-# What tools print in the C locale when the thing is not there.
+# Messages of tools in the C locale about a resource that does not exist, so that undoing it twice succeeds.
 _GONE = (
     r"Cannot find device|Cannot open network namespace|Cannot remove namespace file .*: No such file",
-    r"setting the network namespace .* failed: Invalid argument",  # before Linux 5.2: its mount went with a killed tare
+    r"setting the network namespace .* failed: Invalid argument",  # before Linux 5.2, its mount ends with a killed tare
     r"RTNETLINK answers: No such (?:process|device)",
     r"no mount point specified|umount: .*: (?:not mounted|not found|No such file)",
     r"rmdir: .*: No such file",
     r"does a matching rule exist|No chain/target/match by that name",
     r"[Nn]o such (?:container|network|volume)|[Nn]o container with name|network .*not found",
     r"container .*does not exist|error opening file .*/status.*: No such file",
-    r"failed to delete filestore file .*: no such file",  # of runsc in a root whose mount went with a killed tare
+    r"failed to delete filestore file .*: no such file",  # of runsc, in a root whose mount ended with a killed tare
     r"is an invalid domain identifier|failed to get domain|Domain not found|domain is not running",
     r"Could not find a registered machine|is not currently running",
     r"virtual machine is not powered on|virtual machine cannot be found",
 )
 _STATE = Path("/var/lib/tare")
-LEDGERS = "ledger"  # in a home
-# Folders of others in which an undo may name a path without tare's name.
+LEDGERS = "ledger"  # in the state folder
+# Folders in which an undo command may name a path without `tare-`: the kernel or systemd chooses names there.
 _ALLOWED_PATHS = ("/sys/fs/cgroup/", "/run/systemd/nspawn/locks/inode-")
 
 
 def shorten_command(argv: Sequence[str]) -> str:
-    """Return a command as one short line: of a shell's script of several lines, what it is called with."""
+    """Return a command as one short line: of a multi-line shell script, only its arguments."""
     script = next((number for number, word in enumerate(argv) if "\n" in word), None)
     return " ".join(argv if script is None else argv[script + 2 :])
 
 
 def run_undo(host: Host, argv: Sequence[str], seconds: float = _SECONDS) -> str:
-    """Undo one thing; return the reason for a failure, or an empty text. Raises Unreachable for a lost host."""
+    """Run an undo command; return the reason for a failure, "" after success. Raises Unreachable for a lost host.
+
+    A resource that does not exist counts as success.
+    """
     try:
         output = host.run("env", "LC_ALL=C", *argv, timeout=seconds, check=False)
     except TimedOut:
         return f"{argv[0]}: did not end within {seconds:g} s"
-    said = output.stderr.decode("utf-8", "replace").strip() or output.text.strip()
-    words = " / ".join(said.splitlines()[-3:])
-    if output.exit_code == 0 or (output.exit_code not in _CANNOT_START and re.search("|".join(_GONE), words)):
+    printed = output.stderr.decode("utf-8", "replace").strip() or output.text.strip()
+    end = " / ".join(printed.splitlines()[-3:])
+    # A missing tool also prints "No such file": its exit codes tell it apart.
+    if output.exit_code == 0 or (output.exit_code not in _CANNOT_START and re.search("|".join(_GONE), end)):
         return ""
-    return f"{argv[0]}: exit code {output.exit_code}: {last_lines(said) or 'it printed nothing'}"
+    return f"{argv[0]}: exit code {output.exit_code}: {last_lines(printed) or 'it printed nothing'}"
 
 
 def state_folder() -> Path:
@@ -71,43 +76,47 @@ def state_folder() -> Path:
 
 
 def ledger_folder() -> Path:
-    """Return the folder of the ledgers: each is of a run that goes on, or that was killed."""
+    """Return the folder of the ledgers. Each ledger is of a run that is running or that was killed."""
     return state_folder() / LEDGERS
 
 
 def create_state_folder() -> Path:
-    """Return that folder; make it with mode 0700, because it holds setuid programs of images and keys of guests.
+    """Create the state folder if it is missing; return its path. Raises TareError.
 
-    An existing folder that `TARE_HOME` names keeps its mode: it may hold more than tare's files. Raises TareError.
+    The mode is 0700, because images have setuid programs and instances have keys of guests. An existing folder that
+    `TARE_HOME` names keeps its mode, as it may hold more than tare's files.
     """
     folder = state_folder()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        what = f"{folder}: tare's own folder cannot be made: {format_os_error(error)}"
-        raise TareError(what, "let TARE_HOME name another folder, or be unset for /var/lib/tare") from error
-    for own in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
-        if own.is_dir() and os.access(own, os.W_OK):
-            own.chmod(0o700)
+        what = f"{folder}: cannot create tare's state folder: {format_os_error(error)}"
+        raise TareError(what, "set TARE_HOME to another folder, or unset it for /var/lib/tare") from error
+    for private in (*([folder] if folder == _STATE else []), folder / "images", folder / "instances"):
+        if private.is_dir() and os.access(private, os.W_OK):
+            private.chmod(0o700)
     return folder
 
 
 @dataclass(frozen=True)
 class UndoStep:
-    """How to undo one thing: by a command, or quicker by the maker's step."""
+    """Undo of one resource: a command for the ledger, and an equivalent step of the setup helper, which is faster."""
 
     step: SetupStep
     argv: tuple[str, ...]
 
     @classmethod
     def for_folder(cls, folder: str) -> Self:
-        """Return how to undo a folder: it is removed with all that is in it, but for other file systems."""
+        """Return the undo of a folder: remove it recursively, without what is mounted in it."""
         return cls(("remove", folder), ("rm", "-rf", "--one-file-system", folder))
 
 
 class Ledger:
-    """The ledger of one run on one host: a file of JSON lines. The first describes a `machine` over SSH."""
+    """Ledger of one run on one host: a file of JSON lines.
+
+    The first line describes the `machine` if the host is reached over SSH. Each other line is an undo command.
+    """
 
     def __init__(self, path: Path, host: Host | None = None, machine: SshTarget | None = None) -> None:
         self.path = path
@@ -123,14 +132,14 @@ class Ledger:
 
     @property
     def setup_helper(self) -> SetupHelper:
-        """What makes and takes away on the host by system calls, in a block of `open_setup_helper`."""
+        """The host's setup helper; raises TareError outside of a block of `open_setup_helper`."""
         if self._setup_helper is None:
             raise TareError(f"{self.path.name}: its host has no setup helper", "report this bug of tare")
         return self._setup_helper
 
     @contextlib.contextmanager
     def open_setup_helper(self, root: Path) -> Iterator[None]:
-        """Let the programs of an image, whose directory on the host is `root`, make and take away in the block."""
+        """Context manager: provide a setup helper from the image whose directory on the host is `root`."""
         self._setup_helper = SetupHelper(self.host, root)
         try:
             yield
@@ -140,9 +149,9 @@ class Ledger:
 
     @contextlib.contextmanager
     def create(self, steps: Sequence[SetupStep], *undos: UndoStep) -> Iterator[None]:
-        """Take the maker's steps, and undo them after the block, the last one first; raises TrialFailed.
+        """Context manager: run setup steps, and undo them after the block, the last one first; raises TrialFailed.
 
-        All undos are written down before.
+        All undo commands are in the file before the first step.
         """
         for undo in undos:
             _check_undo(undo.argv)
@@ -157,10 +166,8 @@ class Ledger:
 
     @contextlib.contextmanager
     def undo_in_background(self) -> Iterator[None]:
-        """Let undos of different lanes overlap in the block, at whose end all are done.
-
-        Most of their time is waiting: the kernel removes a device, a mount or a control group when nothing uses it.
-        """
+        """Context manager: let undos of different lanes overlap; all have ended at the end of the block."""
+        # Undos mostly wait: the kernel removes a device, a mount or a control group only when nothing uses it.
         self._background_depth += 1
         try:
             yield
@@ -168,15 +175,15 @@ class Ledger:
             self._background_depth -= 1
             if not self._background_depth:
                 self._await_lanes()
-                with self._writing:
+                with self._writing:  # `_undo_steps` leaves the file to this one write
                     self._save_if_possible()
 
     @contextlib.contextmanager
     def register_undo(self, *argv: str, lane: str = "", unless: Callable[[], bool] = lambda: False) -> Iterator[None]:
-        """Run a command after the block; if this process cannot, `tare clean` does.
+        """Context manager: run an undo command after the block; if tare is killed before, `tare clean` runs it.
 
-        Undos of one `lane` keep their order. One without a lane begins when all before it have ended. It is not run if
-        `unless` returns that the thing is already gone after the block.
+        Undos of one `lane` keep their order. An undo without a lane begins when all earlier undos have ended. It is
+        dropped if `unless` returns True after the block, because the resource is already gone.
         """
         _check_undo(argv)
         with self._writing:
@@ -185,7 +192,7 @@ class Ledger:
         try:
             yield
         finally:
-            # If the machine does not answer, the entry stays until it does, or for `tare clean`.
+            # If the machine is unreachable, the entry stays in the file until a later attempt or `tare clean`.
             if unless():
                 self._remove_entry(argv)
             elif lane and self._background_depth:
@@ -195,11 +202,11 @@ class Ledger:
                 self.run_overdue_undos()
 
     def run_overdue_undos(self) -> None:
-        """Undo what is overdue because the host did not answer. What cannot be undone stays in the file."""
+        """Run the undos that are overdue because the host was unreachable. Entries that fail stay in the file."""
         self._await_lanes()
         overdue, self._overdue = self._overdue, []
         for argv in overdue:
-            if self._overdue:  # the host does not answer
+            if self._overdue:  # the host is still unreachable: do not wait for another time-out
                 self._overdue.append(argv)
             else:
                 self._undo(argv)
@@ -231,15 +238,14 @@ class Ledger:
             self._save_if_possible()
 
     def _await_lanes(self) -> None:
-        """Wait for the undos that overlap."""
         for lane in self._lanes.values():
             lane.shutdown()
         self._lanes.clear()
 
     def undo_all(self) -> None:
-        """Undo all remaining entries: an interrupt may have come between an entry and its block.
+        """Undo all remaining entries; entries that fail stay in the file for `tare clean`.
 
-        What cannot be undone stays in the file, for `tare clean`.
+        Entries remain if an interrupt came between the writing of an entry and the start of its block.
         """
         self._await_lanes()
         with contextlib.suppress(Unreachable):
@@ -249,8 +255,8 @@ class Ledger:
         self._save_if_possible()
 
     def _save_if_possible(self) -> None:
-        """Write down what is left to undo, unless the disk is full: to undo an entry twice does no harm."""
-        with contextlib.suppress(OSError):
+        """Write the remaining entries, unless the disk is full."""
+        with contextlib.suppress(OSError):  # an outdated file is harmless: `tare clean` then undoes an entry twice
             self._write()
 
     def _write(self) -> None:
@@ -258,9 +264,9 @@ class Ledger:
 
 
 class EphemeralLedger(Ledger):
-    """The ledger of an instance's inside, where an image is at `root`.
+    """Ledger of an instance that is itself a host, with an image at `root`.
 
-    It undoes nothing: what is made there vanishes with the instance.
+    It undoes nothing, because all resources in the instance end with the instance.
     """
 
     def __init__(self, host: Host, root: Path) -> None:
@@ -268,8 +274,8 @@ class EphemeralLedger(Ledger):
         self._setup_helper = SetupHelper(host, root)
 
     @contextlib.contextmanager
-    def create(self, steps: Sequence[SetupStep], *undos: UndoStep) -> Iterator[None]:  # noqa: ARG002 - see undone_by
-        """Take the maker's steps; raises TrialFailed."""
+    def create(self, steps: Sequence[SetupStep], *undos: UndoStep) -> Iterator[None]:  # noqa: ARG002 - never needed
+        """Context manager: run setup steps; raises TrialFailed."""
         self.setup_helper.run_steps(*steps)
         yield
 
@@ -278,7 +284,7 @@ class EphemeralLedger(Ledger):
 
     @contextlib.contextmanager
     def undo_in_background(self) -> Iterator[None]:
-        """Do nothing."""
+        """Context manager: do nothing."""
         yield
 
     @contextlib.contextmanager
@@ -288,13 +294,13 @@ class EphemeralLedger(Ledger):
         lane: str = "",  # noqa: ARG002
         unless: Callable[[], bool] = lambda: False,  # noqa: ARG002
     ) -> Iterator[None]:
-        """Do nothing."""
+        """Context manager: do nothing."""
         yield
 
 
 @dataclass(frozen=True)
 class PendingUndo:
-    """What a killed run left to undo on a machine, the last thing made first; `machine` is None for this one."""
+    """Undo commands that a killed run left on a machine, the newest resource first. `machine` is None for this one."""
 
     machine: SshTarget | None
     entries: tuple[tuple[str, ...], ...]
@@ -312,7 +318,7 @@ def read_pending_undos(folder: Path) -> dict[Path, PendingUndo]:
         try:
             ledgers[path] = _parse(path.read_text(encoding="utf-8"))
         except (ValueError, TypeError) as error:
-            raise TareError(f"{path}: not a ledger of tare's", "look at the file, then remove it by hand") from error
+            raise TareError(f"{path}: not a ledger of tare's", "inspect the file, then remove it by hand") from error
     return ledgers
 
 
@@ -324,11 +330,11 @@ def _write(path: Path, machine: SshTarget | None, entries: Sequence[tuple[str, .
     head = [json.dumps(asdict(machine))] if machine else []
     lines = [*head, *(json.dumps(entry) for entry in entries)]
     fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    fresh.replace(path)
+    fresh.replace(path)  # atomic: a kill at any moment leaves the old or the new list
 
 
 def _parse(text: str) -> PendingUndo:
-    """Read a ledger; raises ValueError or TypeError for anything else."""
+    """Parse a ledger; raises ValueError or TypeError for any other text."""
     lines = [json.loads(line) for line in text.splitlines()]
     machine = SshTarget(**lines.pop(0)) if lines and isinstance(lines[0], dict) else None
     entries = [tuple(line) for line in lines]
@@ -341,11 +347,11 @@ def _parse(text: str) -> PendingUndo:
 
 def _check_undo(argv: tuple[str, ...]) -> None:
     if not _is_safe_undo(argv):
-        raise TareError(f"refused to keep an undo that names nothing of tare's: {' '.join(argv)}")
+        raise TareError(f"refused an undo command that names nothing of tare's: {' '.join(argv)}")
 
 
 def _is_safe_undo(argv: tuple[str, ...]) -> bool:
-    """Return whether a command names something that starts with `tare-`, and no path of others."""
+    """Return whether a command names a resource with `tare-` in its name, and no path outside of tare's."""
     paths = [word for word in argv[1:] if word.startswith("/")]
     return any("tare-" in word for word in argv[1:]) and all(
         ".." not in path and ("tare-" in path or path.startswith(_ALLOWED_PATHS)) for path in paths

@@ -1,6 +1,7 @@
-"""Machine lock: one tare at a time, as two runs would disturb each other's measurements, whatever their `TARE_HOME`.
+"""Machine lock: lets only one tare run at a time, as two runs would disturb each other's measurements.
 
-The lock is an flock(2) of a file, in which the holder writes who it is. The kernel releases it when the holder dies.
+The lock is an flock(2) of a file, into which the holder writes its identity. The kernel releases the lock when the
+holder dies. All values of `TARE_HOME` share the lock.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tare.model.files import read_text
 # In a folder that only root can change: any user may create files in /run/lock itself.
 MACHINE_LOCK = Path("/run/lock/tare/lock")
 _REPLY_SECONDS = 30.0  # for a machine over SSH to lock its file
-_POLL_SECONDS = 0.5  # from one attempt to lock to the next, while waiting
-_RETRY_SECONDS = 0.1  # of attempts to lock: `read_lock_holder` and a waiting tare hold the lock for an instant
+_POLL_SECONDS = 0.5  # between two attempts of a waiting tare
+_RETRY_SECONDS = 0.1  # before an attempt fails: `read_lock_holder` and a waiting tare hold the lock for an instant
 _COMMAND_CHARACTERS = 100  # of a command line in the lock file
-# Arguments: the lock file, and the line that identifies the holder. Prints `hold_lock`, `taken by LINE` (of another
+# Arguments: the lock file, and the line that identifies the holder. Prints `held`, `taken by LINE` (of another
 # holder) or `foreign` (another user could replace the file). It holds the lock until its standard input ends, which
 # happens when this process or the connection ends. It waits for a second, as `read_lock_holder` holds the lock for an
 # instant.
@@ -106,29 +107,29 @@ def machine_lock_path() -> Path:
 
 
 def wait_for_lock(say: Callable[[str], None]) -> None:
-    """Wait until no other tare runs on this machine; call `say` with each tare that this process waits for.
+    """Wait until no other tare runs on this machine; call `say` with each tare that tare waits for.
 
     The lock is free on return, not held.
     """
-    said = ""
+    last_holder = ""
     while True:
         try:
             with lock_this_machine():
                 return
         except LockHeld as error:
-            if said != str(error):
-                said = str(error)
-                say(f"waiting: {said}")
+            if last_holder != str(error):
+                last_holder = str(error)
+                say(f"waiting: {last_holder}")
         time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
 def lock_this_machine() -> Iterator[None]:
-    """Context manager: hold this machine's lock. Raises Taken, with the command, PID and home of another holder."""
+    """Context manager: hold this machine's lock. Raises LockHeld, with the command, PID and home of another holder."""
 
     def lock_error(line: str) -> TareError:
         what = f"another tare runs on this machine: {LockHolder.parse(line) or 'its lock has no name in it'}"
-        return LockHeld(what, "wait until it has ended; tare run --wait does")
+        return LockHeld(what, "wait until it has ended: tare run --wait does so")
 
     path = machine_lock_path()
     _check_folder(path.parent)
@@ -155,7 +156,7 @@ def read_lock_holder() -> tuple[LockHolder | None, bool]:
 
 @contextmanager
 def hold_lock(path: Path, owner: str, held_error: Callable[[str], TareError]) -> Iterator[None]:
-    """Context manager: hold the lock of a file, which has `owner` as its text for that time and is then emptied.
+    """Context manager: hold the lock of a file, whose text is `owner` during the block and is empty afterwards.
 
     If another process holds the lock, raises the error that `held_error` returns for the file's text.
     """
@@ -166,7 +167,7 @@ def hold_lock(path: Path, owner: str, held_error: Callable[[str], TareError]) ->
                 file.seek(0)
                 raise held_error(file.read())
             time.sleep(_RETRY_SECONDS / 10)
-        file.truncate(0)
+        file.truncate(0)  # the file is opened for appending, as opening it must not empty the holder's text
         file.write(owner)
         file.flush()
         try:
@@ -197,7 +198,8 @@ def lock_remote_machine(host: Host, name: str, path: str = str(MACHINE_LOCK)) ->
         if answer == "foreign":
             what = f"{name}: other users could replace its lock {path}"
             raise TareError(what, "remove the folder of the lock there, as root")
-        if answer not in ("held", ours):  # `ours`: another name of this machine, or of one that it has locked
+        # `ours`: this machine, or a machine that is locked already under another name.
+        if answer not in ("held", ours):
             other = LockHolder.parse(answer)
             what = f"another tare runs on {name} (process {other.pid if other else 'unknown'} of its controller)"
             raise TareError(what, "wait until it has ended")

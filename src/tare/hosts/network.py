@@ -1,29 +1,30 @@
-"""The network of a run: a bridge with the client on one port, this machine on another, and the instance on a third.
+"""Network of a run: a bridge with the client, this machine and each instance on a port.
 
-    client ── bridge ── this machine (bare metal, and what it forwards to: nat)
+    client ── bridge ── this machine (bare metal, and instances behind NAT)
                  ├───── instance in slot 0 (bridge, tap)
                  └───── instance in slot 1 …
 
-The machine is the host of the outermost instances. Except for the machine's port, everything is in tare's own
-namespaces, so that the machine's firewall rules do not apply between client and instance. A client on another machine
-reaches the same addresses over a route. In an instance that is itself a host, the network card becomes a port of a
-bridge: instances inside are on the same network.
+The machine is the host of the outermost instances. Except for the machine's port, all devices are in namespaces of
+tare's, so that the machine's firewall rules do not apply between client and instance. With Docker's rules and
+connection tracking, bare metal served 13 % fewer pages. A client on another machine reaches the same addresses over a
+route. In an instance that is itself a host, the network card becomes a port of a bridge, so that the instances in it
+are on the same network.
 
-Each of the instances that are alive together has a *slot*, 0 to 63. Its addresses, its hardware address, and the names
-of its devices and namespace follow from the slot. Addresses are from 198.18.0.0/15, which RFC 2544 reserves for
-benchmarks and no network routes. A neighbor with a route added by hand does not reach them either: what comes for them
-on a device that was there before is dropped as it comes in, by nftables, where nothing that is measured passes. A run
-takes a /21 of them, which begins at 198.18.x.0:
+Instances that are alive at the same time have different *slots*, 0 to 63. The slot determines an instance's addresses,
+its hardware address, and the names of its devices and namespace. Addresses are from 198.18.0.0/15, which RFC 2544
+reserves for benchmarks and no network routes. nftables drops packets to these addresses that arrive on the devices that
+the machine had before the run, so that a neighbor with a route added by hand does not reach them either; no measured
+packet passes these rules. A run takes a /21, which begins at 198.18.x.0:
 
-    198.18.x.1                   the machine, which is the gateway of all others
+    198.18.x.1                   the machine, which is the gateway of the client and the instances
     198.18.x.2                   the client
     198.18.x.(10 + 64 l + s)     the instance in slot s with l instances around it, up to .253
     198.18.(x + 1).(1 + s)       the machine for slot s: for NAT, and for bare metal with network = "host"
     198.18.(x + 2).0             a /24 for one bridge of an engine that many of its instances share
-    198.18.(x + 4) and up        64 subnets /28, one for each slot: bridges that container engines make themselves
+    198.18.(x + 4) and up        64 subnets /28, one per slot, for bridges that container engines create
 
 The first /24 is the bridge's. The client reaches the machine's addresses for the slots over the gateway, whose neighbor
-entry it has already: no slot answers later than another. All packets of all technologies cross the same bridge.
+entry it has already, so that all slots respond equally fast. The packets of all technologies cross the same bridge.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ from tare.model.errors import TareError, TrialFailed
 _SECONDS = 30.0
 SLOTS = 64
 _FIRST_INSTANCE, _LAST_INSTANCE = 10, 253
-_SHARED_OFFSET, _ENGINES_OFFSET = 512, 1024  # where their addresses begin, counted from the bridge's subnet
+_SHARED_OFFSET, _ENGINES_OFFSET = 512, 1024  # of their first addresses, relative to the bridge's subnet
 _ENGINE_PREFIX = 28
-# One command inside a guest, which keeps the address: our connection to it uses the card that it moves.
+# Runs in a guest as one command, because tare's connection to the guest uses the card that the script moves. The bridge
+# keeps the card's hardware and IP address.
 _BRIDGE_SCRIPT = """
 mac=$(cat /sys/class/net/eth0/address) && ip -batch - <<END
 link add bridge type bridge forward_delay 0 stp_state 0
@@ -57,16 +59,16 @@ link set bridge up
 route add default via $2
 END
 """
-_ONE_NETWORK = "they have to be on one network, as in the papers; `address` in [hosts.server] is the server's there"
+_ONE_NETWORK = "connect them to one network, as in the papers; `address` in [hosts.server] is the address there"
 
 
 @dataclass(frozen=True)
 class Network:
     """Names and addresses of a run's network on one host. All names start with `prefix`.
 
-    `level` is the number of instances around the host; it determines the addresses, as `slot` does. `client_is_local`:
-    the client is a namespace of the outermost host. No two instances that are alive at a time on one bridge have the
-    same slot.
+    `level` is the number of instances around the host. `level` and `slot` determine the addresses. `client_is_local`
+    is True if the client is a namespace of the outermost host. Instances that are alive at the same time on one bridge
+    have different slots.
     """
 
     prefix: str
@@ -79,21 +81,22 @@ class Network:
     def with_slot(self, slot: int) -> Network:
         """Return the same network for the instance in another slot."""
         if not 0 <= slot < SLOTS:
-            raise TareError(f"no slot {slot}: a network has {SLOTS}", "fewer instances at a time")
+            raise TareError(f"no slot {slot}: a network has {SLOTS}", "run fewer instances at a time")
         return replace(self, slot=slot)
 
     def device(self, kind: str) -> str:
-        """Name a device of the slot's, by one letter: the kernel allows 15 characters, and a prefix has up to 11."""
+        """Return the name of the slot's device of a kind, which is one letter."""
+        # The kernel allows 15 characters, and a prefix has up to 11.
         return f"{self.prefix}-{kind}{self.slot:02}"
 
     @property
     def lan(self) -> str:
-        """Namespace of the bridge; empty for the host's own."""
+        """Namespace of the bridge; "" if it is in the host's namespace."""
         return "" if self.level else f"{self.prefix}-lan"
 
     @property
     def run_subnet(self) -> ipaddress.IPv4Network:
-        """All addresses of the run."""
+        """Subnet of all addresses of the run."""
         return self.subnet.supernet(new_prefix=RUN_PREFIX)
 
     @property
@@ -103,12 +106,13 @@ class Network:
 
     @property
     def _ip_options(self) -> tuple[str, ...]:
-        """Options of `run_ip` for the bridge's namespace."""
+        """Options of `ip` for the bridge's namespace."""
         return ("-n", self.lan) if self.lan else ()
 
     @property
     def instance_mac(self) -> str:
-        """Hardware address of an instance: one for each address, so that the client's neighbor table stays valid."""
+        """Hardware address of the instance."""
+        # It depends on the IP address only, so that the client's neighbor table stays valid.
         return f"02:74:61:72:65:{self._address_number(self.level) - _FIRST_INSTANCE + 1:02x}"
 
     @property
@@ -118,7 +122,7 @@ class Network:
 
     @property
     def machine_address(self) -> str:
-        """Address of the host for the instance in this slot, at which no other instance's ports are taken."""
+        """Address of the host for the instance in this slot, on which no other instance uses ports."""
         if self.level:
             return str(self.subnet[self._address_number(self.level - 1)])
         return str(self.subnet.network_address + MACHINES_OFFSET + 1 + self.slot)
@@ -145,7 +149,7 @@ class Network:
 
     @property
     def engine_subnet(self) -> ipaddress.IPv4Network:
-        """Subnet for a bridge that a container engine makes itself: of the slot's alone."""
+        """Subnet for a bridge that a container engine creates for the instance in this slot."""
         size = 1 << (32 - _ENGINE_PREFIX)
         return ipaddress.IPv4Network(
             (int(self.subnet.network_address) + _ENGINES_OFFSET + size * self.slot, _ENGINE_PREFIX)
@@ -153,38 +157,39 @@ class Network:
 
     @property
     def shared_subnet(self) -> ipaddress.IPv4Network:
-        """Subnet for a bridge that a container engine makes for all its instances of the run."""
+        """Subnet for a bridge that a container engine creates for all its instances of the run."""
         return ipaddress.IPv4Network((int(self.subnet.network_address) + _SHARED_OFFSET, 24))
 
     def _address_number(self, level: int) -> int:
-        """Return the last number of the address of an instance; raises TrialFailed where the bridge has no more."""
+        """Return the last number of an instance's address; raises TrialFailed if the bridge's subnet has no more."""
         number = _FIRST_INSTANCE + SLOTS * level + self.slot
         if number > _LAST_INSTANCE:
             what = f"there is no address for layer {level + 1} of the stack in slot {self.slot}"
-            raise TrialFailed(what, "fewer layers, or fewer stacks")
+            raise TrialFailed(what, "use fewer layers, or fewer stacks")
         return number
 
     @contextlib.contextmanager
     def create_namespace(self) -> Iterator[str]:
-        """Make a namespace for an instance, connected to the bridge; yield its name."""
+        """Context manager: create a namespace for an instance, connected to the bridge; yield its name."""
         name, port, lan = f"{self.prefix}-inside-{self.slot:02}", self.device("i"), self.lan or "-"
         addresses = (self.instance_mac, self.instance_address, self.gateway)
         with self.ledger.create(
             (("namespace", name), ("join", name, port, lan, *addresses)),
             UndoStep(("unnamespace", name), ("ip", "netns", "delete", name)),
-            # No packet passes the port from then on. The kernel deletes it with the namespace, but later.
+            # Deleting a pair of cards takes the kernel 12 to 30 ms. `unjoin` takes the port from the bridge instead, so
+            # that no packet passes it, and the kernel deletes it with the namespace.
             UndoStep(("unjoin", port, lan), ("ip", *self._ip_options, "link", "delete", port)),
         ):
             yield name
 
     @contextlib.contextmanager
     def create_tap(self, headers: bool = True) -> Iterator[str]:
-        """Make a tap device on the bridge, in the bridge's namespace; yield its name.
+        """Context manager: create a tap device on the bridge, in the bridge's namespace; yield its name.
 
-        With `headers`, each packet has virtio's header in front, as QEMU writes it.
+        If `headers`, a header of virtio precedes each packet, as QEMU expects.
         """
         name = self.device("t")
-        if self.level:  # in our guests, nothing loads the module on demand
+        if self.level:  # nothing in tare's guests loads the module on demand
             self.ledger.host.run("modprobe", "tun", timeout=_SECONDS)
         with self.ledger.register_undo("ip", *self._ip_options, "link", "delete", name, lane="network"):
             kind = "mode tap vnet_hdr" if headers else "mode tap"
@@ -193,7 +198,10 @@ class Network:
 
     @contextlib.contextmanager
     def adopt_tap(self, tap: str) -> Iterator[None]:
-        """Move a tap that a daemon has made in the host's own namespace to the bridge; its machine keeps using it."""
+        """Context manager: connect a tap device, which a daemon has created in the host's namespace, to the bridge.
+
+        The daemon's machine keeps using the device.
+        """
         with self.ledger.register_undo("ip", *self._ip_options, "link", "delete", tap):
             if self.lan:
                 self.run_ip(f"link set {tap} netns {self.lan}")
@@ -202,9 +210,9 @@ class Network:
 
     @contextlib.contextmanager
     def create_port(self) -> Iterator[str]:
-        """Make a network card of the host that is a port of the bridge, for hypervisors that bridge to a card.
+        """Context manager: create a network card of the host that is a port of the bridge; yield its name.
 
-        Yield its name. It has no address: only the hypervisor uses it.
+        It is for hypervisors that bridge to a card of the host. The card has no address.
         """
         name, end = self.device("p"), self.device("q")
         with self.ledger.register_undo("ip", "link", "delete", name):
@@ -216,38 +224,36 @@ class Network:
 
     @contextlib.contextmanager
     def connect_client(self, bridge: str) -> Iterator[None]:
-        """Connect the client to the bridge of a container engine's network, whose subnet is `engine_subnet`.
-
-        Some engines make the bridge with the network, some with the first container; this makes it if it is missing.
-        All engines remove it with the network.
-        """
+        """Context manager: connect the client to the bridge of an engine's network, whose subnet is `engine_subnet`."""
         if self.level or not self.client_is_local:
-            what = "the client cannot be a port of an engine's bridge that is not on its own machine"
+            what = "the client cannot be a port of an engine's bridge on another machine"
             raise TrialFailed(what, 'give the stack network = "nat"')
         port, card = self.device("e"), f"eth{1 + self.slot}"
         with self.ledger.register_undo("ip", "link", "delete", port):
+            # Some engines create the bridge with the network, some with the first container. All remove it with the
+            # network, so this needs no undo.
             if self.ledger.host.run("ip", "link", "show", bridge, timeout=_SECONDS, check=False).exit_code:
                 self.run_ip(f"link add {bridge} type bridge forward_delay 0 stp_state 0")
             self.run_ip(f"link add {port} type veth peer name {card} netns {self.client_namespace}")
             self.run_ip(f"link set {port} master {bridge} up", f"link set {bridge} up")
-            own = f"{self.engine_subnet[2]}/{self.engine_subnet.prefixlen}"
-            self.run_ip_in(self.client_namespace, f"addr add {own} dev {card}", f"link set {card} up")
+            address = f"{self.engine_subnet[2]}/{self.engine_subnet.prefixlen}"
+            self.run_ip_in(self.client_namespace, f"addr add {address} dev {card}", f"link set {card} up")
             _tune(self.ledger.host, self.client_namespace, card)
             yield
 
     def create_inner(self, ledger: EphemeralLedger) -> Network:
-        """Make the network of an instance's inside: its network card becomes a port of a new bridge."""
+        """Create the network in an instance that is itself a host: its card becomes a port of a new bridge."""
         network = replace(self, ledger=ledger, level=self.level + 1)
         ledger.host.run("sh", "-c", _BRIDGE_SCRIPT, "sh", network.machine_address, network.gateway, timeout=_SECONDS)
         return network
 
     def run_ip(self, *lines: str) -> None:
-        """Run `run_ip` on the host, once for each line."""
+        """Run `ip` on the host once per line, with the line's words; raises TrialFailed."""
         for line in lines:
             self.ledger.host.run("ip", *line.split(), timeout=_SECONDS)
 
     def run_ip_in(self, namespace: str, *lines: str) -> None:
-        """Run a batch of `run_ip` in a namespace of the host; an empty name is the host's own."""
+        """Run the lines as one batch of `ip` in a namespace, "" for the host's; raises TrialFailed."""
         enter = ("-n", namespace) if namespace else ()
         batch = "\n".join(lines).encode() + b"\n"
         self.ledger.host.run("ip", *enter, "-batch", "-", timeout=_SECONDS, input=batch)
@@ -255,7 +261,7 @@ class Network:
 
 @contextlib.contextmanager
 def create_local_network(ledger: Ledger, prefix: str) -> Iterator[Network]:
-    """Make the network of a run whose client is on the same machine; remove it after the block."""
+    """Context manager: create the network of a run whose client is on the same machine."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(_create_bridge(ledger, prefix))
         stack.enter_context(ledger.register_undo("ip", "netns", "delete", network.client_namespace))
@@ -278,10 +284,10 @@ def create_local_network(ledger: Ledger, prefix: str) -> Iterator[Network]:
 
 @contextlib.contextmanager
 def create_routed_network(ledger: Ledger, clients: Sequence[Ledger], prefix: str, machine: str) -> Iterator[Network]:
-    """Make the network of a run whose clients are other machines, which reach the instances over a route.
+    """Context manager: create the network of a run whose clients are other machines, with a route to the instances.
 
-    `machine` is the address of the instances' machine as the clients see it. Raises TareError if there is a router in
-    between, so that a client cannot have such a route.
+    `machine` is the address of the instances' machine as the clients see it. Raises TareError if a client cannot have
+    the route, because a router is between the machines.
     """
     with contextlib.ExitStack() as stack:
         allowed = [source_address(client.host, machine) for client in clients]
@@ -289,9 +295,11 @@ def create_routed_network(ledger: Ledger, clients: Sequence[Ledger], prefix: str
         network = stack.enter_context(_create_bridge(ledger, prefix, elsewhere, allowed))
         network = replace(network, client_is_local=False)
         route = ("route", "add", str(network.run_subnet), "via", machine)
+        # A shell only to have the prefix in the command: the ledger refuses a command that does not name tare's.
         undo = ("sh", "-c", 'ip route delete "$1" via "$2"', prefix, route[2], machine)
         for option in _forwarding_rules(prefix):
             stack.enter_context(ledger.register_undo("iptables", "-w", "-D", *option))
+            # Docker's policy for FORWARD is DROP. A machine without iptables has no such rule.
             ledger.host.run("iptables", "-w", "-I", *option, timeout=_SECONDS, check=False)
         ledger.host.run("sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward", timeout=_SECONDS)
         for number, client in enumerate(clients, start=1):
@@ -305,27 +313,27 @@ def create_routed_network(ledger: Ledger, clients: Sequence[Ledger], prefix: str
 
 
 def source_address(host: Host, target: str) -> str:
-    """Return the address from which a host reaches a target; that of nobody if the host does not say."""
-    ways = json.loads(host.run("ip", "-json", "route", "get", target, timeout=_SECONDS).text)
-    return str(ways[0].get("prefsrc", NOBODY))
+    """Return the source address of a host's packets to a target; `NOBODY` if the host's route has none."""
+    routes = json.loads(host.run("ip", "-json", "route", "get", target, timeout=_SECONDS).text)
+    return str(routes[0].get("prefsrc", NOBODY))
 
 
 def _forwarding_rules(prefix: str) -> tuple[tuple[str, ...], ...]:
     """Return the firewall rules that let a machine forward the client's packets."""
     comment = ("-m", "comment", "--comment", prefix, "-j", "ACCEPT")
-    return tuple(("FORWARD", way, f"{prefix}-m", *comment) for way in ("-i", "-o"))
+    return tuple(("FORWARD", direction, f"{prefix}-m", *comment) for direction in ("-i", "-o"))
 
 
 @contextlib.contextmanager
 def _create_bridge(
     ledger: Ledger, prefix: str, elsewhere: Sequence[ipaddress.IPv4Network] = (), allowed: Sequence[str] = (NOBODY,)
 ) -> Iterator[Network]:
-    """Make the bridge and the machine's port, in a subnet without a route here and apart from the networks `elsewhere`.
+    """Context manager: create the bridge and the machine's port, in a free subnet that overlaps none of `elsewhere`.
 
-    Of what other machines send, only that from the `allowed` addresses comes in, where the machine has nftables.
+    If the machine has nftables, it drops packets of other machines that are not from the `allowed` addresses.
     """
     with contextlib.ExitStack() as stack:
-        # Engines turn on forwarding for NAT, and leave it on.
+        # Engines turn on forwarding for NAT and leave it on: restore the first value.
         restore = ("sh", "-c", 'echo "$1" > /proc/sys/net/ipv4/ip_forward', prefix)
         stack.enter_context(ledger.register_undo(*restore, ledger.host.read("/proc/sys/net/ipv4/ip_forward").strip()))
         lan, port = f"{prefix}-lan", f"{prefix}-m"
@@ -348,7 +356,8 @@ def _create_bridge(
 
 
 def _quick_neighbor_settings(device: str) -> dict[str, str]:
-    """Ask for neighbors on a device every 5 ms, not every second, so that an instance is found soon after it is up."""
+    """Return settings with which the kernel asks for neighbors on a device every 5 ms."""
+    # The kernel's default of one second between attempts would dominate a measured start-up time.
     return {
         f"net/ipv4/neigh/{device}/retrans_time_ms": "5",
         f"net/ipv4/neigh/{device}/mcast_solicit": "100",
@@ -356,15 +365,15 @@ def _quick_neighbor_settings(device: str) -> dict[str, str]:
 
 
 def _tune(host: Host, namespace: str, device: str) -> None:
-    """Tune a device of the client for measuring starts and many connections, in the client's namespace only.
+    """Tune a device of the client, in the client's namespace, for start-up times and many connections.
 
-    It gets the 2017 paper's Table III.
+    The settings for connections are those of the 2017 paper's Table III.
     """
     _set_sysctls(host, _quick_neighbor_settings(device) | CLIENT_SYSCTLS, "ip", "netns", "exec", namespace)
 
 
 def _set_sysctls(host: Host, settings: Mapping[str, str], *enter: str) -> None:
-    """Set the kernel's settings below /proc/sys."""
+    """Set kernel settings below /proc/sys; `enter` is the command prefix of a namespace."""
     script = 'while [ $# -gt 1 ]; do echo "$2" > "/proc/sys/$1"; shift 2; done'
     words = [word for setting in settings.items() for word in setting]
     host.run(*enter, "sh", "-c", script, "sh", *words, timeout=_SECONDS)

@@ -1,6 +1,6 @@
-"""Starts and ends processes: the only module that does.
+"""Processes of this machine: the only module that starts and kills any.
 
-A started process belongs to a tree, identified by an environment variable and by ancestry. To end the process is to end
+A started process belongs to a tree, identified by an environment variable and by ancestry. Killing the process kills
 its tree, including processes that have left the session or have another parent.
 """
 
@@ -26,7 +26,8 @@ from tare.hosts.streams import TOO_MUCH_OUTPUT, LineBuffer, OutputTooLarge, Stre
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import Output, OutputLine
 
-# A command that ends with us, however we end, and with it all that it has started and mounted.
+# Prefix for a command that must end with tare, even if tare is killed. Its PID namespace ends all of its children, and
+# its mount namespace removes its mounts.
 DIE_WITH_PARENT_PREFIX = (
     "setpriv",
     "--pdeathsig",
@@ -41,13 +42,13 @@ DIE_WITH_PARENT_PREFIX = (
 )
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
-_ENDING_SECONDS = 3.0  # how long a process may take to end with its life line
-_CLOSING_SECONDS = 3.0  # how long a writer may delay the end of a process
+_ENDING_SECONDS = 3.0  # for a process to end itself after the end of its standard input
+_CLOSING_SECONDS = 3.0  # for a blocked writer of standard input to finish
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STOP_REQUESTED = threading.Event()  # a signal has raised KeyboardInterrupt, which a library may have dropped
+STOP_REQUESTED = threading.Event()  # set by a signal that has raised KeyboardInterrupt; a library may have dropped that
 
-# Who gets the keys of our terminal while a command runs on our streams. `kept`: this process, so that Ctrl-C ends the
-# command. `passed`: a command that makes a terminal of its own. `shared`: a command that uses ours.
+# The receiver of the terminal's keys while a command runs on tare's streams. `kept`: tare, so that Ctrl-C ends the
+# command. `passed`: a command that creates another terminal. `shared`: a command that uses tare's terminal.
 Keys = Literal["kept", "passed", "shared"]
 
 
@@ -68,7 +69,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
         output = _start_failure_output(argv, error)
         return require_success(output) if check else output
     except (subprocess.TimeoutExpired, OutputTooLarge) as error:
-        assert process is not None  # noqa: S101 - it is what took too long
+        assert process is not None  # noqa: S101 - only a started process can raise these
         kill_tree(process.pid, tree)
         exchange.await_end(None)
         stdout, stderr = (each[:_AT_ONCE_BYTES] for each in exchange.collected_output())
@@ -77,7 +78,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
             raise TrialFailed(f"{argv[0]}: {TOO_MUCH_OUTPUT}", command_hint(argv), output) from None
         raise TimedOut(f"{argv[0]}: did not end within {timeout:g} s", command_hint(argv), output) from None
     finally:
-        if process is not None and process.returncode is None:  # we were interrupted
+        if process is not None and process.returncode is None:  # after KeyboardInterrupt
             kill_tree(process.pid, tree)
             exchange.await_end(None)
     output = Output(tuple(argv), _exit_code(process.returncode), *exchange.collected_output(), time.monotonic() - began)
@@ -87,7 +88,7 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
 
 
 def require_success(output: Output) -> Output:
-    """Return the output of a command that succeeded; raises TrialFailed with its last words otherwise."""
+    """Return the output if the command succeeded; raises TrialFailed with the command's last lines otherwise."""
     if output.exit_code:
         last = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text) or "it printed nothing"
         what = f"{output.argv[0]}: exit code {output.exit_code}: {last}"
@@ -97,9 +98,10 @@ def require_success(output: Output) -> Output:
 
 @contextlib.contextmanager
 def start_process(argv: Sequence[str], die_with_parent: bool = False) -> Iterator[LocalProcess]:
-    """Start a command; kill its tree after the block; see `Host.spawn`. Raises TrialFailed."""
+    """Context manager: start a command and kill its tree after the block; see `Host.spawn`. Raises TrialFailed."""
     tree = uuid.uuid4().hex
-    # A command that watches its life line must not get SIGKILL with us: it ends a tree of its own.
+    # A command that watches its standard input must not get SIGKILL when tare dies: it first ends its own processes,
+    # which may run in a container or on another machine.
     guard = () if die_with_parent else ("setpriv", "--pdeathsig", "KILL", "--")
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         try:
@@ -122,7 +124,8 @@ def _end(local: LocalProcess, process: subprocess.Popen[bytes], tree: str, die_w
 
 
 def _await_end(pid: int, seconds: float) -> None:
-    """Wait until a child has ended, for so long at most; `Popen.wait` would look every 50 ms."""
+    """Wait until a child has ended, at most for `seconds`."""
+    # `Popen.wait` with a timeout polls up to every 50 ms, as long as a whole turn. A pidfd wakes at once.
     descriptor = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -134,12 +137,12 @@ def _await_end(pid: int, seconds: float) -> None:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Delay SIGINT, SIGTERM and SIGHUP until the end of the block.
+    """Context manager: defer SIGINT, SIGTERM and SIGHUP until the end of the block.
 
-    While Popen starts a process, Python cannot yet end it or wait for it. An interrupt then would leave it running
-    while tare undoes what it is about to make.
+    An interrupt while Popen starts a process would lose the new process's PID. tare could not kill the process, which
+    would create resources while tare removes them.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():  # Python runs signal handlers in the main thread only
         yield
         return
     arrived: list[int] = []
@@ -154,13 +157,13 @@ def defer_signals() -> Iterator[None]:
 
 
 def raise_if_interrupted() -> None:
-    """Raise KeyboardInterrupt where a signal has asked to stop, and that was dropped on the way."""
+    """Raise KeyboardInterrupt if a signal has raised it before and a library has dropped it."""
     if STOP_REQUESTED.is_set():
         raise KeyboardInterrupt
 
 
 def run_interactive(argv: Sequence[str], keys: Keys) -> int:
-    """Run a command on our standard streams; return its exit code."""
+    """Run a command on tare's standard streams; return its exit code."""
     tree = uuid.uuid4().hex
     process = None
     with _pass_keys(keys):
@@ -181,26 +184,27 @@ def run_interactive(argv: Sequence[str], keys: Keys) -> int:
 
 @contextlib.contextmanager
 def _pass_keys(keys: Keys) -> Iterator[None]:
-    """Pass the keys of our terminal to a command in the block; restore the terminal's settings after it."""
+    """Context manager: pass the terminal's keys to a command; restore the terminal's settings after the block."""
     if keys == "kept":
         yield
         return
     before = termios.tcgetattr(0)
-    # The command handles Ctrl-C. Where it shares our terminal, this process gets the signal too, and ignores it.
+    # The command handles Ctrl-C. If it shares the terminal, the kernel sends the signal to tare, too: ignore it. A
+    # handler instead of SIG_IGN, as a child would inherit SIG_IGN.
     handlers = {each: signal.signal(each, lambda *_: None) for each in (signal.SIGINT, signal.SIGQUIT)}
     try:
         if keys == "passed":
             tty.setraw(0)
         yield
     finally:
-        with contextlib.suppress(termios.error):  # a terminal that was closed
+        with contextlib.suppress(termios.error):  # the terminal may be closed
             termios.tcsetattr(0, termios.TCSADRAIN, before)
         for each, handler in handlers.items():
             signal.signal(each, handler)
 
 
 class LocalProcess:
-    """A process of this machine. A thread reads its standard output, so that it never waits for us."""
+    """Process of this machine. A thread reads its standard output, so that the process never blocks on a full pipe."""
 
     def __init__(self, process: subprocess.Popen[bytes], errors: IO[bytes], argv: tuple[str, ...]) -> None:
         self.pid = process.pid
@@ -218,24 +222,24 @@ class LocalProcess:
         return self._lines.read(timeout)
 
     def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
-        """Hand on all lines; see `Process.listen`."""
+        """Pass all lines to a listener; see `Process.listen`."""
         self._lines.listen(listener)
 
     def send(self, text: str) -> None:
-        """Write to its standard input; see `Process.send`."""
+        """Write to the process's standard input; see `Process.send`."""
         whole = rest = text.encode()
         with self._writing:
             try:
                 while rest and self._process.stdin is not None:
                     rest = rest[os.write(self._process.stdin.fileno(), rest[:_AT_ONCE_BYTES]) :]
-            except (OSError, ValueError) as error:  # it has ended, or its standard input was closed
+            except (OSError, ValueError) as error:  # OSError: the process has ended; ValueError: the file is closed
                 raise TrialFailed(f"{self.argv[0]}: takes no more input", command_hint(self.argv)) from error
             finally:
                 if rest != whole and rest and self._process.stdin is not None:
-                    self._process.stdin.close()  # we were interrupted: nothing must follow half a text
+                    self._process.stdin.close()  # interrupted within the text: a later text must not complete it
 
     def close_input(self) -> None:
-        """End its standard input, unless a writer blocks it."""
+        """Close the process's standard input, unless a writer blocks on it for more than 3 s."""
         if self._process.stdin is not None and self._writing.acquire(timeout=_CLOSING_SECONDS):
             try:
                 self._process.stdin.close()
@@ -247,7 +251,7 @@ class LocalProcess:
         return self._process.poll() is None
 
     def exit_code(self) -> int | None:
-        """Return its exit code; see `Process.exit_code`."""
+        """Return the exit code; see `Process.exit_code`."""
         code = self._process.poll()
         return None if code is None else _exit_code(code)
 
@@ -259,12 +263,12 @@ class LocalProcess:
         return os.pread(self._errors.fileno(), 65536, max(0, size - 65536)).decode("utf-8", "replace")
 
     def await_output(self) -> None:
-        """Wait up to 5 s until the thread has read all output, and keep the errors, whose file is about to vanish."""
-        self._reader.join(timeout=5)
+        """Wait up to 5 s until the thread has read all output; then copy the errors, as their file will be closed."""
+        self._reader.join(timeout=5)  # a process that left the tree may hold the pipe open
         self._last_errors = self.errors()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None  # noqa: S101 - opened as a pipe by `started_ticks`
+        assert self._process.stdout is not None  # noqa: S101 - `start_process` opens it as a pipe
         with self._process.stdout as stream:
             for line in stream:
                 self._lines.add(OutputLine(time.monotonic(), line.decode("utf-8", "replace").rstrip("\r\n")))
@@ -273,6 +277,7 @@ class LocalProcess:
 
 def kill_tree(pid: int, tree: str) -> None:
     """Kill a process, its descendants, and all processes with the tree's variable; wait up to 5 s for their end."""
+    # Repeat: a member may start another process between the listing and its SIGKILL.
     deadline = time.monotonic() + 5
     root = _read_proc_entry(str(pid))
     since = root.started_ticks if root else 0
@@ -285,7 +290,7 @@ def kill_tree(pid: int, tree: str) -> None:
 
 @contextlib.contextmanager
 def _open_input(source: bytes | Path) -> Iterator[int | IO[bytes]]:
-    """Yield a command's standard input: a pipe for bytes, or the open file."""
+    """Context manager: yield a command's standard input, a pipe for bytes or the open file."""
     if isinstance(source, bytes):
         yield subprocess.PIPE
     else:
@@ -302,28 +307,31 @@ def _start(
         stdout=stdout,
         stderr=stderr,
         env=os.environ | {_TREE: tree},
-        start_new_session=True,  # so that Ctrl-C reaches us alone
+        start_new_session=True,  # so that Ctrl-C reaches only tare, which ends commands in order
     )
 
 
 def _start_failure_output(argv: Sequence[str], error: OSError) -> Output:
-    """Return the exit code that a shell and all other hosts return for a program that cannot start: 127 or 126."""
+    """Return the output for a program that cannot start, with a shell's exit code: 127 if it is missing, else 126."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
     return Output(tuple(argv), code, b"", f"{argv[0]}: {error.strerror}\n".encode(), 0.0)
 
 
 @dataclass(frozen=True)
 class _ProcEntry:
-    """A process in /proc; `started_ticks` is in ticks since the machine's boot."""
+    """Process in /proc; `started_ticks` is in clock ticks since the machine's boot."""
 
-    is_alive: bool  # no zombie
+    is_alive: bool  # False for a zombie
     parent: int
     started_ticks: int
 
 
 def _find_members(pid: int, tree: str, since_ticks: int) -> set[int]:
-    """Find the living processes of a tree whose first process started at `since_ticks`; older ones are no part."""
-    names = os.listdir("/proc")  # noqa: PTH208 - the quickest, for some ten times a trial
+    """Return the PIDs of the living processes of a tree whose first process started at `since_ticks`.
+
+    Older processes cannot be members; tare need not read the environments of all processes of the machine.
+    """
+    names = os.listdir("/proc")  # noqa: PTH208 - the fastest way; a trial calls this about ten times
     seen = {int(name): each for name in names if name.isdigit() and (each := _read_proc_entry(name))}
     young = {number: each for number, each in seen.items() if each.is_alive and each.started_ticks >= since_ticks}
     found = {number for number in young if _has_tree(number, tree)} | ({pid} & young.keys())
@@ -336,7 +344,7 @@ def _read_proc_entry(name: str) -> _ProcEntry | None:
     try:
         fields = _read_bytes(f"/proc/{name}/stat").rpartition(b")")[2].split()
         return _ProcEntry(fields[0] not in (b"Z", b"X"), int(fields[1]), int(fields[19]))
-    except (OSError, IndexError, ValueError):  # it is gone
+    except (OSError, IndexError, ValueError):  # the process has ended
         return None
 
 
@@ -348,7 +356,7 @@ def _has_tree(pid: int, tree: str) -> bool:
 
 
 def _read_bytes(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a file object takes a quarter longer, per process
     try:
         return b"".join(iter(lambda: os.read(descriptor, _AT_ONCE_BYTES), b""))
     finally:
@@ -356,4 +364,5 @@ def _read_bytes(path: str) -> bytes:
 
 
 def _exit_code(returncode: int) -> int:
+    """Return Popen's code as a shell writes it: -9 for SIGKILL becomes 137."""
     return 128 - returncode if returncode < 0 else returncode

@@ -1,9 +1,10 @@
-"""One process that stays on a host and starts all others there: a command then costs a millisecond, not an engine's.
+"""Resident agent: a long-lived process on a host that starts all commands there.
 
-It is `supervise --resident` (programs/agent.h has the lines that it takes and gives), reached once, by what the host is
-reached by: `docker exec`, `ssh`, a command that enters namespaces. It ends when its standard input does, and all that
-it has started with it. When it ends early, all waiting commands fail at once with the reason, such as a lost
-connection, and the next command starts another one.
+Starting a command through the agent takes about a millisecond; `docker exec` takes 50 to 80 ms. The agent is
+`supervise --resident` (programs/agent.h documents its protocol). tare starts the agent once, through `docker exec`,
+`ssh` or a command that enters namespaces. The agent ends when its standard input ends, and kills all commands that it
+has started. If the agent ends early, all running commands fail at once with the reason, such as a lost connection, and
+the next command starts a new agent.
 """
 
 from __future__ import annotations
@@ -23,30 +24,30 @@ from tare.hosts.streams import MAX_OUTPUT_BYTES, TOO_MUCH_OUTPUT, LineBuffer, co
 from tare.model.errors import TimedOut, TrialFailed, Unreachable
 from tare.model.trial import Output, OutputLine
 
-MAX_INPUT_BYTES = 1 << 20  # what the resident process keeps for a command that does not read
-_CHUNK_BYTES = 8192
-_ENDING_SECONDS = 5.0  # it ends a command in 3
+MAX_INPUT_BYTES = 1 << 20  # the agent buffers the input of a command that does not read it
+_CHUNK_BYTES = 8192  # CHUNK in programs/resident.h, whose line buffer holds one quoted chunk
+_ENDING_SECONDS = 5.0  # longer than the agent's 3 seconds between SIGTERM and SIGKILL
 _ENDED = "its resident process ended"
-_SILENT = "it said nothing"
+_SILENT = "it printed nothing"
 _MAX_ERROR_BYTES = 65536
-_SHOWN_CHARACTERS = 60  # of what is no line of ours
+_SHOWN_CHARACTERS = 60  # of a line that is not part of the protocol
 FindConnectionError = Callable[[str], TrialFailed | None]
 
 
 class ResidentEnded(TrialFailed):
-    """The resident process of a host has ended, or printed what it should not: what ran there is gone."""
+    """A command lost because the resident agent ended, or violated its protocol."""
 
     @property
     def last_output(self) -> str:
-        """Its last words."""
+        """The last line that the agent printed to standard error."""
         return str(self).partition(f"{_ENDED}: ")[2]
 
 
 class ResidentAgent:
-    """The resident process of a host, started by `start`. Any thread may use it.
+    """Client of a host's resident agent, which `start` starts. Any thread may use it.
 
-    `connection_error` is called with its last words when it has ended early; it returns the reason if the connection is
-    lost.
+    `find_connection_error` is called with the agent's last output if the agent ended early. It returns the error if the
+    connection to the host is lost, else None.
     """
 
     def __init__(
@@ -59,24 +60,24 @@ class ResidentAgent:
         self._has_equal_conditions = False
 
     def open(self) -> None:
-        """Start it, where it is not running; it is not waited for."""
+        """Start the agent if it is not running; do not wait until it is ready."""
         self._ensure_session()
 
     def await_ready(self, timeout: float) -> None:
-        """Wait until it takes commands; raises TimedOut, and ResidentEnded or what `connection_error` returns."""
+        """Wait until the agent is ready; raises TimedOut, ResidentEnded or the connection error."""
         session = self._ensure_session()
         if not session.ready_or_ended.wait(timeout):
             raise TimedOut(f"its resident process did not answer within {timeout:g} s", "")
         if session.loss:
-            raise session.loss.to_error("the inside")
+            raise session.loss.to_error("the instance")
 
     def set_conditions(self) -> None:
-        """Set the environment, umask, names and rights of all later commands to those of every stack."""
+        """Give all later commands the environment, umask, host names and privileges that every stack has."""
         self._has_equal_conditions = True
         self._ensure_session().set_conditions()
 
     def close(self) -> None:
-        """End it, with all that it runs; the next command starts it again."""
+        """End the agent and all of its commands; the next command starts a new agent."""
         with self._opening:
             session, self._session = self._session, None
             if session:
@@ -85,9 +86,9 @@ class ResidentAgent:
     def run(
         self, argv: Sequence[str], name: str, timeout: float, data: bytes = b"", scope: CommandScope | None = None
     ) -> Output:
-        """Run a command, called `name`, to its end; raises TimedOut, ResidentEnded, or `connection_error`.
+        """Run a command to its end; raises TimedOut, ResidentEnded or the connection error.
 
-        Where its purpose is gone, it is ended; then this raises TrialFailed.
+        Error messages call the command `name`. Raises TrialFailed if the scope is cancelled, which ends the command.
         """
         began = time.monotonic()
         command = _CollectingCommand(self._ensure_session(), argv, name, scope)
@@ -105,7 +106,7 @@ class ResidentAgent:
     def spawn(
         self, argv: Sequence[str], name: str, die_with_parent: bool, scope: CommandScope | None = None
     ) -> Iterator[Process]:
-        """Start a command, called `name`, for the block; see `Host.spawn`."""
+        """Context manager: start a command, called `name` in errors, and end it after the block; see `Host.spawn`."""
         command = ResidentProcess(self._ensure_session(), argv, name, scope)
         try:
             command.begin()
@@ -120,30 +121,30 @@ class ResidentAgent:
                 self._session = None
             if self._session is None:
                 self._session = _Session(self._start(), self._find_connection_error)
-                if self._has_equal_conditions:
+                if self._has_equal_conditions:  # a new agent inherits the conditions of the engine again
                     self._session.set_conditions()
             return self._session
 
 
 @dataclass(frozen=True)
 class _AgentLoss:
-    """Why a resident process is lost: its last words, and the reason if the connection to it is lost."""
+    """Loss of an agent, with the connection error if the connection is lost."""
 
     last_output: str
     connection_error: TrialFailed | None
 
     def to_error(self, name: str, hint: str = "") -> TrialFailed:
-        """Return the reason why the command of this name has no result."""
+        """Return the error of the command `name`, whose result is lost."""
         return self.connection_error or ResidentEnded(f"{name}: {_ENDED}: {self.last_output or _SILENT}", hint)
 
 
 class _Session:
-    """One resident process, from its start to its end, and the commands that it runs."""
+    """Session with one agent process, from its start to its end, with its running commands."""
 
     def __init__(self, process: AbstractContextManager[Process], find_connection_error: FindConnectionError) -> None:
         self.loss: _AgentLoss | None = None
         self.numbers = itertools.count(1)
-        self.ready_or_ended = threading.Event()  # it is ready, or has ended
+        self.ready_or_ended = threading.Event()
         self._find_connection_error = find_connection_error
         self._commands: dict[int, _AgentCommand] = {}
         self._changing = threading.Lock()
@@ -152,35 +153,33 @@ class _Session:
         self.process.listen(self._handle_line)
 
     def close(self) -> None:
-        """End the process."""
         self._open.close()
 
     def set_conditions(self) -> None:
-        """Send the line that sets the conditions (programs/conditions.h); what goes wrong is seen by later commands."""
-        with suppress(TrialFailed):
+        """Tell the agent to set the conditions of all later commands (programs/conditions.h)."""
+        with suppress(TrialFailed):  # the next command raises the error, with a name and a hint
             self.process.send("conditions 0\n")
 
     def add(self, command: _AgentCommand) -> None:
-        """Make a command known, before it is started."""
+        """Register a command, before the agent starts it; raises the error of a lost agent."""
         with self._changing:
             if self.loss:
                 raise command.loss_error(self.loss)
             self._commands[command.number] = command
 
     def remove(self, command: _AgentCommand) -> None:
-        """Forget a command."""
-        with self._changing:
+        with self._changing:  # later output of the command is dropped
             self._commands.pop(command.number, None)
 
     def send(self, command: _AgentCommand, *lines: str) -> None:
-        """Send a message to the process; raises ResidentEnded, and what `connection_error` returns."""
+        """Send protocol lines to the agent; raises ResidentEnded or the connection error."""
         try:
             self.process.send("".join(f"{line}\n" for line in lines))
         except TrialFailed as error:
             raise command.loss_error(self._end(self._last_output())) from error
 
     def _handle_line(self, line: OutputLine | None) -> None:
-        """Take a line that the process has printed; None at their end."""
+        """Handle a line that the agent printed; None is the end of its output."""
         if self.loss:
             return
         if line is None:
@@ -192,14 +191,14 @@ class _Session:
             self._end(f"it printed {line.text[:_SHOWN_CHARACTERS]!r}")
 
     def _dispatch(self, line: OutputLine) -> None:
-        """Pass a line to its command; raises ValueError or IndexError for what is none of ours."""
+        """Pass a line to its command; raises ValueError or IndexError for a line that is not part of the protocol."""
         verb, *words = line.text.split(" ")
         if not self.ready_or_ended.is_set():
             if line.text != "ready":
                 raise ValueError(line.text)
             self.ready_or_ended.set()
             return
-        command = self._commands.get(int(words[0]))  # None: no thread waits for it any more
+        command = self._commands.get(int(words[0]))  # None if the command was removed after a time-out
         if verb == "ended":
             code, user, system = int(words[1]), float(words[2]), float(words[3])
             if command:
@@ -217,23 +216,23 @@ class _Session:
         return words[-1] if words else ""
 
     def _end(self, last_output: str) -> _AgentLoss:
-        """End all commands without a result, for a reason. The first reason stays."""
-        # After an ordered end, nothing waits. Checking whether a connection is lost takes a moment.
-        waited_for = self._commands or not self.ready_or_ended.is_set()
-        fault = _AgentLoss(last_output, self._find_connection_error(last_output) if waited_for else None)
+        """Record the loss of the agent and fail all of its commands; return the first recorded loss."""
+        # Detecting a lost SSH connection takes 0.2 s: skip it after a regular end, when nothing waits.
+        has_waiters = self._commands or not self.ready_or_ended.is_set()
+        loss = _AgentLoss(last_output, self._find_connection_error(last_output) if has_waiters else None)
         with self._changing:
-            if self.loss:
+            if self.loss:  # the reader thread and a sender may both notice the end
                 return self.loss
-            self.loss = fault
+            self.loss = loss
             waiting, self._commands = tuple(self._commands.values()), {}
         self.ready_or_ended.set()
         for command in waiting:
-            command.fail(fault)
-        return fault
+            command.fail(loss)
+        return loss
 
 
 class _AgentCommand(ABC):
-    """A command that a resident process runs for us."""
+    """Command that a resident agent runs."""
 
     def __init__(self, session: _Session, argv: Sequence[str], name: str, scope: CommandScope | None) -> None:
         self.argv = tuple(argv)
@@ -247,21 +246,21 @@ class _AgentCommand(ABC):
         self._has_begun = False
 
     def begin(self, data: bytes | None = None) -> None:
-        """Start it, with all of its standard input where there is no more to come."""
+        """Start the command; `data` is its whole standard input, or None if more input follows through `send`."""
         lines = [f"start {self.number} {' '.join(quote(os.fsencode(word)) for word in self.argv)}"]
         if data is not None:
             lines += [*self._input(data), f"close {self.number}"]
         self.session.add(self)
         self._has_begun = True
         self.session.send(self, *lines)
-        self.scope.add(self)  # once it can be ended
+        self.scope.add(self)  # not earlier: a cancelled scope ends the command, which must exist for that
 
     def _input(self, data: bytes) -> Iterator[str]:
         for start in range(0, len(data), _CHUNK_BYTES):
             yield f"input {self.number} {quote(data[start : start + _CHUNK_BYTES])}"
 
     def finish(self, die_with_parent: bool = False) -> None:
-        """See that it is gone: the end of its standard input is enough for one with a life line."""
+        """End the command if it is running; with `die_with_parent`, close its standard input and wait 3 s first."""
         with suppress(TrialFailed):
             if self._has_begun and die_with_parent and not self.ended.is_set():
                 self.session.send(self, f"close {self.number}")
@@ -273,63 +272,61 @@ class _AgentCommand(ABC):
         self.scope.remove(self)
 
     def result(self) -> tuple[int, float]:
-        """Return its exit code, and the seconds of CPU that it has used; raises the reason if they are unknown."""
+        """Return the exit code and the CPU seconds used; raises the reason if they are unknown."""
         if self._error or self._result is None:
             raise self._error or ResidentEnded(f"{self.name}: its result is unknown", command_hint(self.argv))
         return self._result
 
     @abstractmethod
     def receive(self, is_error: bool, data: bytes, seconds: float) -> None:
-        """Take what it has printed."""
+        """Handle a piece of the command's standard error if `is_error`, else of its standard output."""
 
     def end(self, code: int, cpu_seconds: float) -> None:
-        """Record that it has ended."""
+        """Record the regular end of the command."""
         self._result = code, cpu_seconds
         self.ended.set()
 
     def fail(self, loss: _AgentLoss) -> None:
-        """Record why its result is unknown."""
         self._error = self.loss_error(loss)
         self.ended.set()
 
     def loss_error(self, loss: _AgentLoss) -> TrialFailed:
-        """Return the reason why it has no result."""
         return loss.to_error(self.name, command_hint(self.argv))
 
     def cancel(self, reason: str) -> None:
-        """End it early; waiting for it then raises the reason."""
+        """End the command early; a thread that waits for the command then raises the reason."""
         if not self.ended.is_set():
             self._error = self.cancellation_error(reason)
             with suppress(TrialFailed):
                 self.session.send(self, f"end {self.number}")
 
     def cancellation_error(self, reason: str) -> TrialFailed:
-        """Return the reason why it has no purpose."""
+        """Return the command's error for this reason of a cancellation."""
         return TrialFailed(f"{self.name}: {reason}", command_hint(self.argv))
 
 
 class _CollectingCommand(_AgentCommand):
-    """A command whose output is wanted as a whole."""
+    """Command whose whole output is collected."""
 
     def __init__(self, session: _Session, argv: Sequence[str], name: str, scope: CommandScope | None) -> None:
         super().__init__(session, argv, name, scope)
         self.stdout, self.stderr = bytearray(), bytearray()
 
     def receive(self, is_error: bool, data: bytes, seconds: float) -> None:  # noqa: ARG002 - as commands are asked
-        """Keep it, unless it is too much."""
-        kept = len(self.stdout) + len(self.stderr)
-        if kept + len(data) <= MAX_OUTPUT_BYTES:
+        """Collect the output; cancel the command if it prints more than 64 MiB."""
+        collected_bytes = len(self.stdout) + len(self.stderr)
+        if collected_bytes + len(data) <= MAX_OUTPUT_BYTES:
             (self.stderr if is_error else self.stdout).extend(data)
         else:
             self.cancel(TOO_MUCH_OUTPUT)
 
 
 class ResidentProcess(_AgentCommand):
-    """A command whose output is wanted in lines, as they come: a `Process`."""
+    """Command whose output is read in lines while it runs; implements `Process`."""
 
     def __init__(self, session: _Session, argv: Sequence[str], name: str, scope: CommandScope | None) -> None:
         super().__init__(session, argv, name, scope)
-        self.pid = session.process.pid
+        self.pid = session.process.pid  # the command's PID is that of another namespace or machine
         self._lines = LineBuffer(name, self.errors, command_hint(argv))
         self._errors = bytearray()
         self._rest = b""
@@ -339,29 +336,29 @@ class ResidentProcess(_AgentCommand):
         return self._lines.read(timeout)
 
     def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
-        """Hand on all lines; see `Process.listen`."""
+        """Pass all lines to a listener; see `Process.listen`."""
         self._lines.listen(listener)
 
     def send(self, text: str) -> None:
-        """Write to its standard input; see `Process.send`."""
+        """Write to the command's standard input; see `Process.send`."""
         if self.ended.is_set():
             raise self._error or TrialFailed(f"{self.name}: takes no more input", command_hint(self.argv))
         self.session.send(self, *self._input(text.encode()))
 
     def is_running(self) -> bool:
-        """Return whether it is still there."""
+        """Return whether the command still runs."""
         return not self.ended.is_set()
 
     def exit_code(self) -> int | None:
-        """Return its exit code; see `Process.exit_code`."""
+        """Return the exit code; see `Process.exit_code`."""
         return self._result[0] if self._result else None
 
     def errors(self) -> str:
-        """Return what it has written to standard error, at most the last 64 KiB."""
+        """Return the last 64 KiB of standard error."""
         return self._errors.decode("utf-8", "replace")
 
     def receive(self, is_error: bool, data: bytes, seconds: float) -> None:
-        """Keep it, or cut it into lines."""
+        """Store standard error, or split standard output into lines."""
         if is_error:
             self._errors = (self._errors + data)[-_MAX_ERROR_BYTES:]
             return
@@ -370,29 +367,30 @@ class ResidentProcess(_AgentCommand):
             self._lines.add(_to_line(line, seconds))
 
     def end(self, code: int, cpu_seconds: float) -> None:
-        """Record that it has ended."""
+        """Record the regular end of the command, after a last line without a line feed."""
         if self._rest:
             self._lines.add(_to_line(self._rest, time.monotonic()))
         super().end(code, cpu_seconds)
         self._lines.end(self._error)
 
     def fail(self, loss: _AgentLoss) -> None:
-        """Record why its result is unknown; reading on then raises it."""
-        # A host that cannot be reached is recognized by its own words, also by one behind it.
-        own_words = loss.connection_error is None or isinstance(loss.connection_error, Unreachable)
-        self._errors += f"\n{loss.last_output if own_words else loss.connection_error}".encode()
+        """Record the loss of the agent, which `read_line` then raises."""
+        # Keep the original message of `ssh`: a host behind this one recognizes a lost connection by its text.
+        is_original = loss.connection_error is None or isinstance(loss.connection_error, Unreachable)
+        self._errors += f"\n{loss.last_output if is_original else loss.connection_error}".encode()
         super().fail(loss)
         self._lines.end(self._error)
 
 
 def quote(data: bytes) -> str:
-    """Write all bytes but visible ones, and `%`, as `%XX`: by MIME's quoted-printable, which Python has in C."""
+    """Return bytes as text, with `%` and all bytes that are not visible ASCII written as `%XX`."""
+    # quoted-printable (MIME) differs only in its escape character, and Python implements it in C.
     printable = b2a_qp(data, quotetabs=True, istext=False).replace(b"=\r\n", b"").replace(b"=\n", b"")
     return printable.replace(b"%", b"=25").replace(b"=", b"%").decode("ascii")
 
 
 def unquote(text: str) -> bytes:
-    """Return the bytes that were quoted."""
+    """Return the bytes that `quote` has quoted."""
     return a2b_qp(text.replace("=", "%3D").replace("%", "="))
 
 

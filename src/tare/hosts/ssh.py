@@ -1,4 +1,4 @@
-"""A machine or guest over SSH, by OpenSSH's client with the user's configuration."""
+"""Hosts over SSH: machines and guests, reached by OpenSSH's client with the user's configuration."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tare.model.machine import SshTarget
 from tare.model.trial import Output
 
 _CONNECT_SECONDS = 30.0
-_RECONNECT_SECONDS = 10.0  # short: an attempt that began while the machine was away is slow to see it return
-_LOSS_DETECTION_SECONDS = 0.2
-_RETRY_PAUSE_SECONDS = 20.0  # the pause after a connection that could not be opened
-_MAX_AWAY_SECONDS = 90.0  # how long a machine may be away between two trials
+_RECONNECT_SECONDS = 10.0  # short, because an attempt that began before a machine was back notices that late
+_LOSS_DETECTION_SECONDS = 0.2  # the client ends somewhat later than the commands that use its connection
+_RETRY_PAUSE_SECONDS = 20.0  # in which commands fail at once after a failed attempt to connect
+_MAX_AWAY_SECONDS = 90.0  # for a machine to come back between two trials, such as after a reboot
 _IDENTIFY_SCRIPT = 'id -u; uname -sm; echo "$SSH_CONNECTION"'
-_CONNECTION_LOST_CODE = 255  # the exit code of OpenSSH's client for a fault of the connection
+_CONNECTION_LOST_CODE = 255  # of OpenSSH's client for a connection error; a command may return it, too
 # The client notices a dead connection within 15 s.
 _KEEPALIVE_OPTIONS = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
 # The client prints a line once its control socket exists: polling for it would slow down a slow machine.
 _REPORT_CONNECTED_OPTIONS = ("-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo connected")
-# A part of OpenSSH's message, and its fix.
+# Parts of OpenSSH's messages with their fixes; the first match counts.
 _HINTS = (
     ("Could not resolve hostname", "write the name as `ssh` knows it, or add it to ~/.ssh/config"),
     ("IDENTIFICATION HAS CHANGED", "if the machine was really set up anew: ssh-keygen -R {name}, then ssh {name}"),
@@ -44,10 +44,10 @@ _HINTS = (
 
 
 class SshHost(ExecHost):
-    """A host behind `ssh`, with these `options` of the client. It always checks host keys and never asks for passwords.
+    """Host behind `ssh` with these `options`. The client always checks host keys and never asks for passwords.
 
     `become` is a command prefix on the host, such as `sudo`. `supervisor` is the path of `supervise`
-    (programs/supervise.c) there; without it, a time-out ends a command on this side only.
+    (programs/supervise.c) there. If that is "", a time-out kills only the client.
     """
 
     def __init__(self, outer: Host, destination: str, *options: str) -> None:
@@ -58,11 +58,12 @@ class SshHost(ExecHost):
         self.destination = destination
         self.become: tuple[str, ...] = ()
         self.connection: SshConnection | None = None
-        self.controller_address = ""  # our end of the connection, as the machine sees it
+        self.controller_address = ""  # tare's end of the connection, as the machine sees it
         self.machine_address = ""  # the machine's end
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
-        """Quote the command: SSH passes one text to the shell on the host."""
+        """Return the command line for the outer host, with the command as one quoted word."""
+        # SSH passes one text to the shell on the host, and would only join the words with spaces.
         return (*self.prefix, shlex.join((*self.become, *argv)))
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
@@ -75,7 +76,7 @@ class SshHost(ExecHost):
         return require_success(output) if check else output
 
     def connection_error(self, last_output: str) -> TrialFailed | None:
-        """Return the reason in OpenSSH's words if the connection is lost; see `Host.connection_error`."""
+        """Return an error with OpenSSH's message if the connection is lost; see `Host.connection_error`."""
         if self.connection and not self.connection.is_open():
             return unreachable_error(self.destination, self.connection.last_output() or last_output)
         return super().connection_error(last_output)
@@ -88,18 +89,18 @@ class SshHost(ExecHost):
 
 
 def unreachable_error(destination: str, message: str) -> Unreachable:
-    """Make an error with a hint from OpenSSH's message."""
-    lines = [line.strip() for line in message.splitlines() if line.strip(" \r\n@")]
-    hint = next((hint for part, hint in _HINTS if part in message), "try it by hand: ssh {name}")
+    """Return the error for a message of OpenSSH's, with a hint."""
+    lines = [line.strip() for line in message.splitlines() if line.strip(" \r\n@")]  # warnings are framed by lines of @
+    hint = next((hint for part, hint in _HINTS if part in message), "connect by hand: ssh {name}")
     last = next((part for part, _ in _HINTS[:1] if part in message), lines[-1] if lines else "the connection was lost")
     return Unreachable(f"SSH to {destination}: {last}", hint.format(name=destination))
 
 
 class SshConnection:
-    """One connection that all commands share, over a control socket. It is opened again when it is lost.
+    """Connection that all commands share, over a control socket. It is reopened after a loss.
 
-    Every thread may use it, but only the thread that made it opens it: `ssh` ends with the thread that started it, and
-    a telemetry sample must not wait for a machine that does not answer.
+    Any thread may use the connection, but only the thread that created the object opens it. The reasons: `ssh` ends
+    with the thread that started it (PR_SET_PDEATHSIG), and a telemetry sample must not wait for an unreachable machine.
     """
 
     def __init__(self, host: SshHost, socket: str) -> None:
@@ -122,7 +123,7 @@ class SshConnection:
         self._close()
 
     def is_open(self) -> bool:
-        """Return whether the connection is open. It waits a moment, because a loss is not seen at once."""
+        """Return whether the connection is open, after 0.2 s in which a loss becomes noticeable."""
         deadline = time.monotonic() + _LOSS_DETECTION_SECONDS
         while (process := self._process) is not None and process.is_running():
             if time.monotonic() > deadline:
@@ -131,15 +132,15 @@ class SshConnection:
         return False
 
     def last_output(self) -> str:
-        """Return what OpenSSH said last; empty where it said nothing, or where another thread opens it again."""
-        with suppress(ValueError):
+        """Return the last messages of OpenSSH; "" if there are none, or if another thread reopens the connection."""
+        with suppress(ValueError):  # the other thread has closed the file
             return self._process.errors().strip() if self._process else ""
         return ""
 
     def ensure_open(self, seconds: float | None = None) -> None:
-        """Open the connection, unless it is open; raises Unreachable, at once if an attempt has just failed.
+        """Open the connection unless it is open; raises Unreachable, immediately for 20 s after a failed attempt.
 
-        The attempt takes up to `seconds`, by default 10 to reconnect, and never more than 30.
+        An attempt takes up to `seconds` (default: 30, or 10 to reconnect), and never more than 30.
         """
         process = self._process
         if process is not None and process.is_running():
@@ -156,7 +157,7 @@ class SshConnection:
             raise
 
     def await_reconnection(self) -> None:
-        """Try for up to 90 s to open the connection; raises Unreachable after that, and Rebooted after a reboot."""
+        """Retry for up to 90 s until the connection is open; raises Unreachable, or Rebooted if the boot ID changed."""
         deadline = time.monotonic() + _MAX_AWAY_SECONDS
         for attempt in itertools.count(1):
             self._last_failure = None
@@ -172,14 +173,15 @@ class SshConnection:
             raise Rebooted(f"{self._host.destination} was rebooted")
 
     def _close(self) -> None:
-        """End the client, and remove its socket: what is killed leaves that behind."""
+        """End the client and remove its socket."""
         self._open.close()
+        # A killed client leaves its socket, and a new client refuses to replace it.
         self._host.outer.run("rm", "-f", self._socket, timeout=10)
 
     def _connect(self, seconds: float) -> None:
         self._close()
         if self._host.resident:
-            self._host.resident.close()  # it went with the lost connection
+            self._host.resident.close()  # the agent died with the lost connection
         *client, destination, _ = self._host.prefix
         process = self._open.enter_context(
             self._host.outer.spawn(*client, *_REPORT_CONNECTED_OPTIONS, "-M", "-N", destination)
@@ -198,10 +200,11 @@ class SshConnection:
 
 @contextmanager
 def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
-    """Connect to a machine as root; reopen a lost connection; close it after the block.
+    """Context manager: connect to a machine as root, with a resident agent there if there is a `supervisor`.
 
-    The machine needs a POSIX shell only. `supervisor` is the local path of `supervise` (programs/supervise.c), which
-    is copied there. Raises Unreachable, or TareError if tare cannot be root or the machine cannot run our programs.
+    The machine needs only a POSIX shell. `supervisor` is the local path of `supervise` (programs/supervise.c), which
+    tare copies to the machine. Raises Unreachable, or TareError if tare cannot be root or the machine cannot run tare's
+    programs.
     """
     configuration = ("-F", target.ssh_config) if target.ssh_config else ()
     control = ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
@@ -212,7 +215,7 @@ def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Pat
         user_id, system, ends = host.run("sh", "-c", _IDENTIFY_SCRIPT, timeout=30).text.split("\n")[:3]
         host.controller_address, _, host.machine_address, *_ = ends.split()
         if system != "Linux x86_64":
-            raise TareError(f"{target.ssh}: it is a {system} machine", "tare's programs are for Linux on x86_64")
+            raise TareError(f"{target.ssh}: it is a {system} machine", "use a machine with Linux on x86_64")
         if user_id != "0":
             host.become = ("sudo", "-n", "--")
             if host.run("true", timeout=30, check=False).exit_code:
@@ -224,6 +227,7 @@ def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Pat
         if supervisor is None:
             yield host
             return
+        # The name has the hash, as another version of tare may use the same machine.
         path = f"/var/lib/tare/supervise-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
         script = (
             'mkdir -p "${1%/*}" && chmod 700 "${1%/*}" || exit 1\n'

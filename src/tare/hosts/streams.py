@@ -1,4 +1,4 @@
-"""Write to and read from a process's standard streams."""
+"""Standard streams of a process: exchange, line buffer, and extraction of error messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import OutputLine
 
-MAX_OUTPUT_BYTES = 64 << 20  # of a command: more than any program that measures prints, and less than harms a machine
+MAX_OUTPUT_BYTES = 64 << 20  # of a command: more than a benchmark prints, and not enough to exhaust the memory
 TOO_MUCH_OUTPUT = f"it printed more than {MAX_OUTPUT_BYTES >> 20} MiB, and was ended"
-_MAX_LINES = 10_000
+_MAX_LINES = 10_000  # of a process whose lines are not read in time; the oldest are dropped
 _SHOWN_CHARACTERS = 300
 _ERROR = re.compile(r"(\w[\w.-]*: )?(Error\b|error during connect:)")
 _HELP = re.compile(r"\s*(See|Run|Try) ['`\"].*--help\b")
@@ -25,16 +25,16 @@ _AT_ONCE_BYTES = 65536
 
 
 def last_lines(text: str) -> str:
-    """Return the lines of what a command printed that say why it failed, as one: at most three and 300 characters.
+    """Return the lines of a command's output that explain its failure, joined: at most three and 300 characters.
 
-    They are the last ones, or begin with the first that says "Error", as those of container engines do. A longer last
-    line keeps its beginning, where error messages have the cause.
+    These are the last lines, or else the first line that begins with "Error", as container engines print it. A longer
+    last line is cut at its end, because error messages begin with the cause.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not _HELP.match(line)]
-    first = next((place for place, line in enumerate(lines) if _ERROR.match(line)), None)
-    # What follows an error is about the client, unless the error announces it.
-    kept = lines[-3:] if first is None else lines[first : first + 1 + lines[first].endswith(":")]
-    *earlier, last = ("", *kept)
+    first = next((index for index, line in enumerate(lines) if _ERROR.match(line)), None)
+    # The lines after an error are about the client, unless the error ends with a colon.
+    shown = lines[-3:] if first is None else lines[first : first + 1 + lines[first].endswith(":")]
+    *earlier, last = ("", *shown)
     words = last if len(last) <= _SHOWN_CHARACTERS else f"{last[: _SHOWN_CHARACTERS - 2]} …"
     for line in reversed(earlier):
         if not line or len(line) + len(words) + 3 > _SHOWN_CHARACTERS:
@@ -44,14 +44,14 @@ def last_lines(text: str) -> str:
 
 
 def command_hint(argv: Sequence[str]) -> str:
-    """Return the hint of an error of a command."""
+    """Return the hint of an error about a command: its command line."""
     return f"the command was: {' '.join(argv)}"
 
 
 class LineBuffer:
-    """The lines of one process: one thread adds them, others read them, or one listens.
+    """Lines of one process: one thread adds lines, and other threads read them or a listener gets them.
 
-    `read_errors` returns what the process has written to standard error; `hint` is that of the errors raised.
+    `read_errors` returns the process's standard error so far. `hint` is the hint of all errors that `read` raises.
     """
 
     def __init__(self, name: str, read_errors: Callable[[], str], hint: str) -> None:
@@ -65,7 +65,7 @@ class LineBuffer:
         self._changed = threading.Condition()
 
     def add(self, line: OutputLine) -> None:
-        """Add a line, before the end."""
+        """Add a line; pass it to the listener if there is one."""
         with self._changed:
             listener = self._listener
             if listener is None:
@@ -75,7 +75,7 @@ class LineBuffer:
             listener(line)
 
     def end(self, error: TrialFailed | None = None) -> None:
-        """Record that there will be no more; `error` is the reason if the process did not end regularly."""
+        """Record the end of the lines; `error` is the reason if the process did not end regularly, else None."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
@@ -94,8 +94,8 @@ class LineBuffer:
             return self._lines.popleft()
 
     def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
-        """Pass on the kept lines, and then each new one; see `Process.listen`."""
-        with self._changed:
+        """Pass the buffered lines to `listener`, then each new line; see `Process.listen`."""
+        with self._changed:  # during the calls, so that no new line overtakes a buffered one
             while self._lines:
                 listener(self._lines.popleft())
             self._listener = listener
@@ -104,11 +104,11 @@ class LineBuffer:
 
 
 class OutputTooLarge(Exception):
-    """A command has printed more than is kept of one."""
+    """The output of a command exceeds MAX_OUTPUT_BYTES."""
 
 
 class StreamExchange:
-    """Gives a process its input and keeps what it prints, up to a bound; what comes after it is dropped."""
+    """Exchange with a process: writes its input, and collects its output up to MAX_OUTPUT_BYTES."""
 
     def __init__(self, process: subprocess.Popen[bytes], data: bytes) -> None:
         self._process = process
@@ -123,7 +123,10 @@ class StreamExchange:
             self._selector.register(process.stdin, selectors.EVENT_WRITE)
 
     def await_end(self, timeout: float | None) -> None:
-        """Wait until its streams and then the process have ended; raises TimeoutExpired and, once, TooMuch."""
+        """Wait until the streams and then the process have ended; raises TimeoutExpired or OutputTooLarge.
+
+        OutputTooLarge is raised once: the caller then kills the process, and waits again while the rest is dropped.
+        """
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._selector.get_map():
             left = None if deadline is None else deadline - time.monotonic()
@@ -139,13 +142,13 @@ class StreamExchange:
         self._process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def collected_output(self) -> tuple[bytes, bytes]:
-        """Return its standard output and its standard error."""
+        """Return the standard output and the standard error so far."""
         return bytes(self._output[self._process.stdout]), bytes(self._output[self._process.stderr])
 
     def _write_input(self, key: selectors.SelectorKey) -> None:
         try:
             self._data = self._data[os.write(key.fd, self._data[:_AT_ONCE_BYTES]) :]
-        except BrokenPipeError:  # it reads no more
+        except BrokenPipeError:  # the process has closed its input, which is no error: `head` does so
             self._data = self._data[:0]
         except BlockingIOError:
             return

@@ -1,6 +1,6 @@
-"""Choose a free subnet for a run and block access to it from other machines.
+"""Subnet of a run: choice of a free one, and protection from other machines.
 
-Where the machine has no nftables, a neighbor with a route to the addresses reaches them.
+On a machine without nftables, a neighbor with a route to the addresses can reach the instances.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.model.errors import TareError
 
-RUN_PREFIX = 21  # a /24 of the bridge, one of the machine, one of a shared bridge, one that is free, four of engines
-MACHINES_OFFSET = 256  # where the machine's addresses begin, counted from the bridge's subnet
+RUN_PREFIX = 21  # eight /24: the bridge's, the machine's, a shared bridge's, a free one, and four for engines
+MACHINES_OFFSET = 256  # of the machine's addresses, relative to the bridge's subnet
 _SECONDS = 30.0
 _OURS = ipaddress.IPv4Network("198.18.0.0/15")
-_SHORTEST_PREFIX = 8  # a VPN writes the default route as two of /1
-NOBODY = "0.0.0.0"  # noqa: S104 - the source of no packet
-# Every device but those that engines' containers are connected to; a device that goes meanwhile takes its chain along.
+_SHORTEST_PREFIX = 8  # shorter ones are default routes: a VPN splits the default route into two of /1
+NOBODY = "0.0.0.0"  # noqa: S104 - no packet has this source
+# Adds a chain to every device except bridges, loopback and tare's devices. The kernel removes a chain with its device,
+# and a device that vanishes during the script is no error.
 _BLOCK_SCRIPT = """
 nft add table netdev "$1" || exit
 for path in /sys/class/net/*; do
@@ -41,15 +42,15 @@ _UNBLOCK_SCRIPT = '! nft list table netdev "$1" >/dev/null 2>&1 || nft delete ta
 
 
 def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Add the route to the machine's addresses for the slots, in a subnet that is free; return the bridge's /24.
+    """Add the route to the machine's addresses for the slots in a free subnet; return the bridge's /24.
 
-    One route has all these addresses, so that none is on a list that somebody may read as the machine's. The kernel
-    refuses the route where another run has it: of two runs that begin at the same moment, the second takes the next
-    subnet. `elsewhere` are the networks to which other machines have routes. Raises TareError if none is free.
+    `elsewhere` are the networks to which other machines have routes. Raises TareError if no subnet is free.
     """
     refused: list[ipaddress.IPv4Network] = []
     while True:
         subnet = _find_free_subnet([*routed_networks(host), *elsewhere, *refused])
+        # One local route instead of 256 addresses, which other programs would list as addresses of the machine. The
+        # kernel refuses a route that exists, so two runs that start at the same moment get different subnets.
         route = ("route", "add", "local", f"{subnet.network_address + MACHINES_OFFSET}/24", "dev", port)
         added = host.run("ip", *route, timeout=_SECONDS, check=False)
         if not added.exit_code:
@@ -61,36 +62,36 @@ def take_subnet(host: Host, port: str, elsewhere: Sequence[ipaddress.IPv4Network
 
 
 def routed_networks(host: Host) -> list[ipaddress.IPv4Network]:
-    """Return the networks to which a host has routes, but for default routes."""
+    """Return the networks to which a host has routes, except default routes."""
     return _read_networks(host.run("ip", "-json", "-4", "route", timeout=_SECONDS).text)
 
 
 def _read_networks(routes: str) -> list[ipaddress.IPv4Network]:
-    """Read the networks in the output of `ip -json -4 route`; prefixes shorter than /8 count as default routes."""
-    networks = [ipaddress.IPv4Network(each["dst"]) for each in json.loads(routes) if each["dst"] != "default"]
+    """Parse the networks of the output of `ip -json -4 route`, without prefixes shorter than /8."""
+    networks = [ipaddress.IPv4Network(route["dst"]) for route in json.loads(routes) if route["dst"] != "default"]
     return [network for network in networks if network.prefixlen >= _SHORTEST_PREFIX]
 
 
 def _find_free_subnet(taken: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4Network:
-    """Return the first /24 of a /21 of 198.18.0.0/15 that overlaps with no other network.
-
-    Raises TareError if no subnet is free.
-    """
+    """Return the first /24 of the first /21 of 198.18.0.0/15 that overlaps none of `taken`; raises TareError."""
     for subnet in _OURS.subnets(new_prefix=RUN_PREFIX):
         if not any(subnet.overlaps(network) for network in taken):
             return next(subnet.subnets(new_prefix=24))
     covering = [str(network) for network in taken if network.supernet_of(_OURS)]
     if covering:
         what = f"no subnet of {_OURS} is free: there is a route to {covering[0]}"
-        raise TareError(what, f"remove it, if it is not needed: ip route delete {covering[0]}")
-    raise TareError(f"no free subnet left in {_OURS}", "`tare clean` removes what killed runs left behind")
+        raise TareError(what, f"remove the route if it is not needed: ip route delete {covering[0]}")
+    raise TareError(f"no free subnet left in {_OURS}", "remove the leftovers of killed runs: tare clean")
 
 
 @contextlib.contextmanager
 def block_external_traffic(
     ledger: Ledger, prefix: str, subnet: ipaddress.IPv4Network, allowed: Sequence[str]
 ) -> Iterator[None]:
-    """Drop in the block what comes for a subnet on a device that was there before, but from the `allowed` addresses."""
+    """Context manager: drop packets to a subnet that arrive on a device of the machine from a disallowed address.
+
+    Only the devices that exist at the start of the block are filtered. The `allowed` addresses are not empty.
+    """
     sources = f"{{ {', '.join(sorted(set(allowed)))} }}" if len(set(allowed)) > 1 else allowed[0]
     with ledger.register_undo("sh", "-c", _UNBLOCK_SCRIPT, "sh", prefix):
         ledger.host.run("sh", "-c", _BLOCK_SCRIPT, "sh", prefix, str(subnet), sources, timeout=_SECONDS, check=False)

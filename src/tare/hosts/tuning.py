@@ -1,14 +1,14 @@
 """Kernel settings that reduce noise: inspect, apply and restore.
 
-They are Table III of the 2017 paper, and those that are known to cut noise. The paper raised what the kernels of its
-time kept low: a machine that has more already keeps it. The last row of the table, 20000 open files for each program,
-is `open_files` of a suite's limits. Network settings hold in one network namespace: those of the machine's own reach a
-client on another machine, and bare metal with `network = "host"`, but no other instance. tare's own client has
-`CLIENT_SYSCTLS` in its namespace.
+The settings are those of Table III of the 2017 paper, and others that are known to reduce noise. The paper raised
+limits that were low in the kernels of its time; a machine with a higher limit keeps it. The last row of the table,
+20000 open files per program, is `open_files` of a suite's limits. A network setting applies to one network namespace.
+The settings of the machine's namespace affect a client on another machine, and bare metal with `network = "host"`, but
+no other instance. The client in a namespace gets `CLIENT_SYSCTLS` there.
 
-The record names the boot that it is of: when the machine starts again, the kernel's settings are back by themselves. A
-change keeps the first value that a file had and all that tare has written to it, so that applying twice, or a kill
-between any two steps, loses nothing; a value that is none of these is somebody else's, and stays.
+The record file names the boot during which it was written, because a reboot restores the kernel's settings. For each
+changed file, the record has the first value and all values that tare has written. So applying twice, or a kill between
+any two steps, loses nothing. A value that is not in the record was set by another program, and stays.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tare.model.files import read_text
 from tare.model.machine import Tuning
 
 _CPUS = "/sys/devices/system/cpu"
-# Below /proc/sys, as in Table III.
+# Paths below /proc/sys and values of Table III.
 _MACHINE_SYSCTLS = {"fs/file-max": "20000", "net/core/somaxconn": "1024"}
 CLIENT_SYSCTLS = {
     "net/ipv4/ip_local_port_range": "1024 65535",
@@ -44,6 +44,7 @@ _ASLR = "/proc/sys/kernel/randomize_va_space"
 _HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 Fits = Callable[[str, str], bool]
+# `restore` writes as root to the paths of the record: only these are accepted from it.
 _SETTING_FILES = re.compile(
     "|".join((
         *(re.escape(f"/proc/sys/{name}") for name in (*_MACHINE_SYSCTLS, *CLIENT_SYSCTLS)),
@@ -71,9 +72,9 @@ def _is_not_always(now: str, target: str) -> bool:  # noqa: ARG001 - `never` als
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting, with its reason and its source. `target_text` is for people.
+    """Kernel setting with its reason and its source. Reports show `target_text`.
 
-    `target` returns the wanted value for each of its files that the machine has, `fits` whether a value may stay.
+    `read_targets` returns the target value of each of its files that exist. `fits` returns whether a value may stay.
     """
 
     name: str
@@ -84,17 +85,18 @@ class Setting:
     fits: Fits = _is_equal
 
     def read_values(self, read: Read) -> dict[str, str]:
-        """Return the value in each of its files."""
+        """Return the current value of each of its files."""
         return {path: parse_value(read(path)) for path in self.read_targets(read)}
 
     def find_changes(self, read: Read) -> dict[str, str]:
-        """Return the wanted value for each file whose value may not stay."""
-        wanted = self.read_targets(read)
-        return {path: wanted[path] for path, now in self.read_values(read).items() if not self.fits(now, wanted[path])}
+        """Return the target value of each file that needs a change."""
+        targets = self.read_targets(read)
+        values = self.read_values(read)
+        return {path: targets[path] for path, now in values.items() if not self.fits(now, targets[path])}
 
 
 def parse_value(text: str) -> str:
-    """Return the value that a file of the kernel shows; of a choice, the one in brackets."""
+    """Parse the text of a kernel file: the value in brackets if the file lists choices, else the whole text."""
     chosen = re.search(r"\[(\S+)\]", text)
     return chosen[1] if chosen else " ".join(text.split())
 
@@ -105,15 +107,15 @@ def _fixed_file(path: str, target: str) -> Callable[[Read], Mapping[str, str]]:
 
 def _sysctl_setting(name: str, why: str) -> Setting:
     path, fixed = f"/proc/sys/{name}", CLIENT_SYSCTLS.get(name)
-    wanted = fixed or _MACHINE_SYSCTLS[name]
-    wants, fits = (wanted, _is_equal) if fixed else (f"{wanted} or more", _is_at_least)
-    return Setting(name.replace("/", "."), wants, why, "2017 paper, Table III", _fixed_file(path, wanted), fits)
+    target = fixed or _MACHINE_SYSCTLS[name]
+    text, fits = (target, _is_equal) if fixed else (f"{target} or more", _is_at_least)
+    return Setting(name.replace("/", "."), text, why, "2017 paper, Table III", _fixed_file(path, target), fits)
 
 
 def _turbo_setting(name: str) -> Setting:
     why = "The frequency does not depend on temperature and on how many cores are busy."
-    wanted, source = _CPU_SETTINGS[name], "VTmark, section 5.1"
-    return Setting(f"turbo ({name})", wanted, why, source, _fixed_file(f"{_CPUS}/{name}", wanted))
+    target, source = _CPU_SETTINGS[name], "VTmark, section 5.1"
+    return Setting(f"turbo ({name})", target, why, source, _fixed_file(f"{_CPUS}/{name}", target))
 
 
 def _governor_targets(read: Read) -> Mapping[str, str]:
@@ -122,11 +124,12 @@ def _governor_targets(read: Read) -> Mapping[str, str]:
 
 
 def _interrupt_targets(read: Read) -> Mapping[str, str]:
-    """Return the first core for the interrupts of all devices; nothing where there is no other core."""
+    """Return the first core as the target of all devices' interrupts; empty if the machine has only one core."""
     cpus = read_cpus(read)
     first = read(f"{_CPUS}/cpu{min(cpus, default=0)}/topology/thread_siblings_list").strip()
     if not first or set(cpus) <= set(parse_cpu_list(first)):
         return {}
+    # Interrupts without a number, such as NMI and LOC, belong to each CPU and cannot be moved.
     numbers = re.findall(r"^ *(\d+):", read("/proc/interrupts"), re.MULTILINE)
     paths = [f"/proc/irq/{number}/smp_affinity_list" for number in numbers]
     return {path: first for path in paths if read(path)}
@@ -136,9 +139,9 @@ SETTINGS = (
     _sysctl_setting("fs/file-max", "Open files of the whole machine; every connection is one."),
     _sysctl_setting("net/core/somaxconn", "Connections that wait until a server accepts them."),
     _sysctl_setting("net/ipv4/ip_local_port_range", "A client needs a port for each connection to a server."),
-    _sysctl_setting("net/ipv4/tcp_tw_reuse", "A client may use a port again whose connection has just ended."),
+    _sysctl_setting("net/ipv4/tcp_tw_reuse", "A client may reuse the port of a connection that has just ended."),
     _sysctl_setting("net/ipv4/tcp_keepalive_time", "Seconds of silence after which a connection is probed."),
-    _sysctl_setting("net/ipv4/tcp_keepalive_intvl", "Seconds from one such probe to the next."),
+    _sysctl_setting("net/ipv4/tcp_keepalive_intvl", "Seconds between two such probes."),
     Setting(
         "governor", "performance", "The CPUs keep their highest frequency.", "VTmark, section 5.1", _governor_targets
     ),
@@ -146,14 +149,14 @@ SETTINGS = (
     Setting(
         "ASLR",
         "2",
-        "Every fresh instance gets another layout, so that the luck of one is averaged out.",
+        "Each instance gets another memory layout, so that the effects of layouts average out.",
         "Mytkowicz et al., ASPLOS 2009",
         _fixed_file(_ASLR, "2"),
     ),
     Setting(
         "transparent huge pages",
         "madvise or never",
-        "With `always`, chance decides which programs get them: it needs memory that is not fragmented.",
+        "With `always`, chance decides which programs get huge pages, as these need unfragmented memory.",
         "tare doctor",
         _fixed_file(_HUGE_PAGES, "madvise"),
         _is_not_always,
@@ -161,7 +164,7 @@ SETTINGS = (
     Setting(
         "interrupts",
         "the first core",
-        "Instances get the last CPUs: devices should not interrupt those.",
+        "Instances get the last CPUs, which devices should not interrupt.",
         "tare's placement of instances",
         _interrupt_targets,
     ),
@@ -169,28 +172,28 @@ SETTINGS = (
 
 
 def is_setting_file(path: str) -> bool:
-    """Return whether a path is a file of one of the settings."""
+    """Return whether a path is a file that one of the settings may change."""
     return _SETTING_FILES.fullmatch(path) is not None
 
 
 def read_tuning(read: Read) -> tuple[Tuning, ...]:
-    """Return the state of all settings."""
+    """Return the state of all settings: current values, target, and whether the values fit."""
     return tuple(
-        Tuning(each.name, _summarize(each.read_values(read)), each.target_text, not each.find_changes(read))
-        for each in SETTINGS
+        Tuning(setting.name, _summarize(setting.read_values(read)), setting.target_text, not setting.find_changes(read))
+        for setting in SETTINGS
     )
 
 
 def _summarize(values: Mapping[str, str]) -> str:
-    """Return the value of a setting's files; where they differ, each with the number of files that have it."""
+    """Return the value of a setting's files; if the files differ, each value with its number of files."""
     every = list(values.values())
-    different = sorted(set(every))
-    return ", ".join(f"{one} ({every.count(one)} of {len(every)})" if different[1:] else one for one in different)
+    distinct = sorted(set(every))
+    return ", ".join(f"{text} ({every.count(text)} of {len(every)})" if distinct[1:] else text for text in distinct)
 
 
 @dataclass(frozen=True)
 class SettingResult:
-    """What became of a file: its value before and now, and the kernel's reason if it was refused."""
+    """Outcome of a change: the value before and now, and the kernel's reason if it refused the change."""
 
     path: str
     result: Result
@@ -201,7 +204,7 @@ class SettingResult:
 
 @dataclass(frozen=True)
 class _SettingChange:
-    """The first value of a file, and what tare has written to it since."""
+    """First value of a file, and all values that tare has written to it since."""
 
     path: str
     before: str
@@ -219,46 +222,46 @@ _RECORD = TypeAdapter(_Record)
 
 
 class SettingsStore:
-    """The settings of a machine, whose files are below `root`, and the record of their first values."""
+    """Settings of a machine, whose files are below `root`, and the record of their first values."""
 
     def __init__(self, root: Path = Path("/"), record: Path | None = None) -> None:
         self._root = root
         self.record = record or state_folder() / "tuned.json"
 
     def read(self, path: str) -> str:
-        """Return the text of one of the machine's files; empty if it cannot be read."""
+        """Return the text of a file of the machine; "" if it cannot be read."""
         return read_text(str(self._host_path(path)))
 
     def changed_paths(self) -> tuple[str, ...]:
-        """Name the files that were changed since the machine started and not put back; raises TareError."""
+        """Return the paths of the files that are changed and not restored; raises TareError for a damaged record."""
         return tuple(self._read_changes())
 
     def is_outdated(self) -> bool:
-        """Return whether the record is from before the machine started again."""
+        """Return whether the record is from an earlier boot of the machine."""
         return self.record.exists() and not self._read_changes()
 
     def apply(self) -> Iterator[SettingResult]:
-        """Change what differs from what is wanted, one file for each that is asked for; raises TareError.
+        """Change the files that differ from their targets; yield the outcome of each change. Raises TareError.
 
-        All changes are on the disk before the first is made.
+        Each step of the iterator changes one file. The record of all changes is on the disk before the first change.
         """
         changes = self._read_changes()
-        todo = {path: wanted for each in SETTINGS for path, wanted in each.find_changes(self.read).items()}
+        todo = {path: target for setting in SETTINGS for path, target in setting.find_changes(self.read).items()}
         first = {path: parse_value(self.read(path)) for path in todo}
         if not todo:
             return
-        for path, wanted in todo.items():
+        for path, target in todo.items():
             known = changes.get(path, _SettingChange(path, first[path], ()))
-            written = tuple(dict.fromkeys((*known.written, wanted)))
+            written = tuple(dict.fromkeys((*known.written, target)))
             changes[path] = _SettingChange(path, known.before, written)
         self._save(changes)
-        for path, wanted in todo.items():
-            yield self._set(path, first[path], wanted)
+        for path, target in todo.items():
+            yield self._set(path, first[path], target)
 
     def restore(self) -> Iterator[SettingResult]:
-        """Put back the first values, the last change first; raises TareError.
+        """Restore the first values, the last change first; yield the outcome of each file. Raises TareError.
 
-        The record stays while the kernel refuses one of them.
+        The record stays if the kernel refuses a value.
         """
         refused = False
         for change in reversed(self._read_changes().values()):
@@ -277,18 +280,20 @@ class SettingsStore:
             self.record.unlink(missing_ok=True)
 
     def _set(self, path: str, before: str, target: str) -> SettingResult:
-        """Write a value; where the kernel makes another one of it, the earlier value again."""
+        """Write a value; write the earlier value again if the kernel changes or refuses the new one."""
         try:
             self._write(path, target)
             now = parse_value(self.read(path))
             if now == target:
                 return SettingResult(path, "set", before, now)
+            # `restore` recognizes tare's values by the record, which does not have the kernel's version.
             self._write(path, before)
         except OSError as error:
             return SettingResult(path, "refused", before, parse_value(self.read(path)), format_os_error(error))
         return SettingResult(path, "refused", before, parse_value(self.read(path)), f"it becomes {now}")
 
     def _write(self, path: str, text: str) -> None:
+        # Unbuffered: the kernel takes a whole value in one write(2), and its error must be raised here.
         with open(self._host_path(path), "wb", buffering=0, opener=_open_existing) as file:
             file.write(f"{text}\n".encode())
 
@@ -298,10 +303,10 @@ class SettingsStore:
     def _read_boot_id(self) -> str:
         if boot := self.read(BOOT_ID).strip():
             return boot
-        raise TareError(f"{BOOT_ID} cannot be read: nothing would tell when settings are back by themselves")
+        raise TareError(f"{BOOT_ID} cannot be read: tare could not detect that a reboot has restored the settings")
 
     def _read_changes(self) -> dict[str, _SettingChange]:
-        """Read the record; it is empty if it is of another boot."""
+        """Return the changes of the record by their paths; empty if it is missing or of another boot."""
         try:
             text = self.record.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -317,11 +322,11 @@ class SettingsStore:
         return {change.path: change for change in record.changes} if record.boot == self._read_boot_id() else {}
 
     def _damaged_error(self) -> TareError:
-        hint = "it has the values to put back: look at it, then remove it by hand"
+        hint = "the file has the values to restore: inspect it, then remove it by hand"
         return TareError(f"{self.record}: not a record that this tare wrote", hint)
 
     def _save(self, changes: Mapping[str, _SettingChange]) -> None:
-        """Write the record, whole or not at all, to the disk itself; raises TareError."""
+        """Write the record atomically, and sync it to the disk; raises TareError."""
         record = _Record(_FORMAT, self._read_boot_id(), tuple(changes.values()))
         fresh = self.record.with_suffix(".new")
         try:
@@ -331,14 +336,14 @@ class SettingsStore:
                 file.flush()
                 os.fsync(file.fileno())
             fresh.replace(self.record)
-            folder = os.open(self.record.parent, os.O_RDONLY)
+            folder = os.open(self.record.parent, os.O_RDONLY)  # a rename is on the disk once its folder is synced
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
         except OSError as error:
-            what = f"{self.record}: what was set cannot be written down: {format_os_error(error)}"
-            raise TareError(what, "nothing was changed; make room there") from error
+            what = f"{self.record}: cannot write the record of changes: {format_os_error(error)}"
+            raise TareError(what, "free some space there; no setting was changed") from error
 
 
 def _open_existing(path: str, flags: int) -> int:  # noqa: ARG001 - a setting is changed, never made

@@ -1,1 +1,1 @@
-"""The guest file system, its forms, and tare's own server."""
+"""Images: guest file systems, their forms, and tare's server."""

@@ -1,7 +1,7 @@
-"""Where images are built: this machine, or a Debian root file system.
+"""Build environment of images: this machine, or a Debian root file system (build root).
 
-A command in that root has the machine's devices and network, and tare's own folders at their places. Its mounts are in
-a namespace of its own, so that nothing of them is left.
+A command in the build root has the machine's devices and network, and tare's folders at their usual paths. Its mounts
+are in a private namespace and end with the command.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.model.errors import TareError
 from tare.model.trial import Problem
 
-# Of Debian, for each image; `install_packages` adds what others need.
+# Debian packages in every build root; `install_packages` adds packages that only some builds need.
 PACKAGES = ("ca-certificates", "cargo-web", "e2fsprogs", "gcc", "libc6-dev", "mmdebstrap", "rustc-web")
 _QUERY_SECONDS = 30.0
 _INSTALL_SECONDS = 1800.0
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
-# The root becomes that of the mount namespace: what is started in a chroot could not be entered. A name server and
-# certificates of this machine are its, too.
+# pivot_root instead of chroot, because processes in a chroot could not be entered. The build root gets this machine's
+# name servers and certificates, so that apt and cargo reach the same servers as this machine does.
 _ENTER = f"""
 root=$1 certificates=$2; shift 2
 mount --bind "$root" "$root"
@@ -59,7 +59,10 @@ _FOLDER_PREFIX = "tare-building-"
 
 
 def program_folder() -> Path:
-    """Return the folder of the programs for instances: in the installed package, or at the top of a checkout."""
+    """Return the folder of the programs' sources: in the installed package, or at the top of a checkout.
+
+    Raises TareError if there is none.
+    """
     folder = find_shipped_folder("programs")
     if not folder.is_dir():
         raise TareError("the sources of the image's programs are missing", "install tare-bench again")
@@ -67,32 +70,35 @@ def program_folder() -> Path:
 
 
 def build_root() -> Path:
-    """Return the folder of that root, which may not exist. `tare clean --images` removes it with the images."""
+    """Return the path of the build root, which may not exist. `tare clean --images` removes it with the images."""
     return state_folder() / "images" / "build-root"
 
 
 def has_build_root() -> bool:
-    """Return whether that root is there; only root can see it."""
+    """Return whether the build root exists; False for a user who is not root, who cannot see it."""
     return os.access(build_root(), os.R_OK)
 
 
 def build_host() -> Host:
-    """Return where images are built: in that root if it is there."""
+    """Return the host on which images are built: the build root if it exists, else this machine."""
     return enter_root(build_root()) if has_build_root() else LocalHost()
 
 
 def enter_root(root: Path) -> Host:
-    """Return the inside of a root of Debian."""
+    """Return a Debian root file system as a host."""
     folders = (state_folder(), Path(tempfile.gettempdir()), program_folder())
     certificates = ssl.get_default_verify_paths().cafile or ""
     words = (str(root), certificates, *(str(folder) for folder in folders if folder.is_dir()), "--")
     inside = ExecHost(LocalHost(), *DIE_WITH_PARENT_PREFIX, "sh", "-ec", _ENTER, "sh", *words)
-    inside.supervisor = ""  # ALONE ends what it starts
+    inside.supervisor = ""  # DIE_WITH_PARENT_PREFIX already ends the processes of a command
     return inside
 
 
 def find_missing_build_tools(tools: Mapping[str, str]) -> list[Problem]:
-    """Find the tools that this machine lacks, each with its Debian packages, separated by spaces."""
+    """Return a problem for each tool that this machine lacks.
+
+    `tools` maps programs to their Debian packages, separated by spaces.
+    """
     return [
         Problem.from_packages(f"{tool} is not installed", *packages.split())
         for tool, packages in tools.items()
@@ -101,7 +107,7 @@ def find_missing_build_tools(tools: Mapping[str, str]) -> list[Problem]:
 
 
 def install_packages(packages: tuple[str, ...], root: Path | None = None) -> None:
-    """Install these Debian packages in a root of Debian; by default in that of this machine, if there is one.
+    """Install Debian packages in a Debian root file system, by default in the build root if it exists.
 
     Raises TrialFailed.
     """
@@ -110,7 +116,7 @@ def install_packages(packages: tuple[str, ...], root: Path | None = None) -> Non
     host = enter_root(root or build_root())
     script = 'dpkg-query -W -f "${db:Status-Status}\\n" "$@" 2>/dev/null | grep -c -x installed || true'
     if host.run("sh", "-c", script, "sh", *packages, timeout=_QUERY_SECONDS).text.strip() == str(len(packages)):
-        return
+        return  # `apt-get update` takes seconds and needs the network
     host.run("apt-get", "--quiet", "update", timeout=_INSTALL_SECONDS)
     install = ("apt-get", "--quiet", "install", "--yes", "--no-install-recommends")
     host.run(*install, *packages, timeout=_INSTALL_SECONDS)
@@ -118,12 +124,12 @@ def install_packages(packages: tuple[str, ...], root: Path | None = None) -> Non
 
 @contextmanager
 def create_build_folder(parent: Path) -> Iterator[Path]:
-    """Yield a folder to build in, which is gone after the block; a full disk becomes a TareError."""
+    """Context manager: yield a build folder, and remove it after the block. Raises TareError for a full disk."""
     folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
     folder.chmod(0o755)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # until this process ends, even when it is killed
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # `remove_abandoned_builds` removes folders without this lock
         yield folder
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -135,7 +141,7 @@ def create_build_folder(parent: Path) -> Iterator[Path]:
 
 
 def remove_abandoned_builds() -> None:
-    """Remove the folders of builds that were killed, wherever tare builds; those that a process builds in stay."""
+    """Remove the build folders of killed processes, wherever tare builds; folders in use stay."""
     state = state_folder()
     for parent in (state / "images", state / "unikernels", Path(tempfile.gettempdir())):
         for folder in parent.glob(f"{_FOLDER_PREFIX}*"):
@@ -144,11 +150,11 @@ def remove_abandoned_builds() -> None:
 
 
 def _remove_unless_locked(folder: Path) -> None:
-    """Remove a folder; raises BlockingIOError while a process builds in it."""
+    """Remove a folder; raises BlockingIOError if a process builds in it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_uid == os.geteuid():  # any user may make one in /tmp
+        if os.fstat(descriptor).st_uid == os.geteuid():  # any user may create such a folder in /tmp
             shutil.rmtree(folder)
     finally:
         os.close(descriptor)

@@ -1,14 +1,13 @@
-"""Prepare foreign images: resolve, check their programs and add tare's files.
+"""Foreign images: user-supplied images, which tare resolves, checks, converts and completes with its files.
 
-What tare needs in an instance is static and lies in /usr/lib/tare: `init`, which every instance runs, and what starts
-commands. Machines boot the kernel and the modules of an image of tare's own. So an image needs no shell, no C library
-and no kernel. It is kept under the hash of its content, as all images are.
+tare puts static programs into /usr/lib/tare: `init`, which every instance runs, and programs that start commands.
+Machines boot the kernel and the modules of an image that tare has built. So a foreign image needs no shell, no C
+library and no kernel. It is cached under the hash of its content, like all images.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import stat
@@ -60,6 +59,7 @@ from tare.images.tree import (
     normalize_times,
     put_name_files,
     read_text_in,
+    resolve_inside,
     write_in,
 )
 from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, UsageError, did_you_mean
@@ -68,13 +68,12 @@ from tare.model.image import Image, ImageReference, ImageSpec, Release
 from tare.plugins.technology import ENVIRONMENT
 from tare.plugins.workload import VOLUME, Workload
 
-_MAX_LINKS = 40  # as the kernel follows
 _PACKAGE_HINT = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
-ADOPTED = "adopted"  # folder of links: from what was asked for, to the image
+ADOPTED = "adopted"  # folder of symbolic links, named by a hash of digest and settings, to the converted images
 _TARE_FOLDER = "usr/lib/tare"
 _ENTRYPOINT_FILE = f"{_TARE_FOLDER}/entrypoint.conf"
 _BASE = Recipe(packages=tuple(sorted((*GUEST_PACKAGES, "busybox-static"))))
-# Where file systems are mounted in some stack, or tare puts something.
+# Some stack mounts a file system on each of these folders, or tare puts files there.
 _REQUIRED_FOLDERS = ("dev", "proc", "run", "sys", "tmp", PurePosixPath(VOLUME).parts[1], _TARE_FOLDER)
 _DPKG_PACKAGE = re.compile(r"^Package: (\S+)$(?:.|\n(?!\n))*?^Version: (\S+)$", re.MULTILINE)
 _HOST = LocalHost()
@@ -85,11 +84,11 @@ _EXPORT = "docker export $(docker create debian:12) >debian.tar && tare image --
 def find_missing_in_trees(
     trees: Sequence[Path], programs: Sequence[str], environment: Sequence[str] = ENVIRONMENT, hint: str = _PACKAGE_HINT
 ) -> list[Fault]:
-    """Return a fault for each program that the file system of these trees, the upper first, does not have.
+    """Return a fault for each program that is missing in a file system of these trees, the upper first.
 
-    `environment` has the PATH. `hint` is how to add one to an image.
+    `environment` has the PATH. `hint` tells how to add a program to the image.
     """
-    path = dict(each.split("=", 1) for each in environment)["PATH"].split(":")
+    path = dict(variable.split("=", 1) for variable in environment)["PATH"].split(":")
     return [
         _missing_program_fault(trees, program, path, hint)
         for program in dict.fromkeys(programs)
@@ -112,7 +111,7 @@ def _missing_program_fault(trees: Sequence[Path], program: str, path: Sequence[s
 def _has_program(trees: Sequence[Path], program: str, path: Sequence[str]) -> bool:
     """Return whether an engine would find the program: by its path, or in the folders of PATH."""
     places = [program] if "/" in program else [f"{folder}/{program}" for folder in path]
-    return any(_is_program(found) for place in places for found in _resolve_inside(trees, place)[:1])
+    return any(_is_program(file) for place in places for file in resolve_inside(trees, place)[:1])
 
 
 def _is_program(path: Path) -> bool:
@@ -124,37 +123,8 @@ def _is_program(path: Path) -> bool:
 
 
 def _list_names(trees: Sequence[Path], folder: str) -> set[str]:
-    found = [each for each in _resolve_inside(trees, folder) if exists(each) and each.is_dir()]
-    return {each.name for folder in found for each in folder.iterdir()}
-
-
-def _resolve_inside(trees: Sequence[Path], place: str) -> list[Path]:
-    """Follow a path as a process in there would: links that begin with / begin at the root of the trees.
-
-    Return what is there in the trees, the upper first; nothing for a path of too many links.
-    """
-    left = list(reversed(PurePosixPath("/", place).parts[1:]))
-    at, links = PurePosixPath("/"), 0
-    while left:
-        part = left.pop()
-        if part == "..":
-            at = at.parent
-            continue
-        here = next(iter(_existing_paths(trees, at / part)), trees[0])
-        if not os.path.islink(here):  # noqa: PTH114 - Path's raises for a name that is too long
-            at = at / part
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            return []
-        target = PurePosixPath(here.readlink())
-        at = PurePosixPath("/") if target.is_absolute() else at
-        left += reversed([each for each in target.parts if each != "/"])
-    return _existing_paths(trees, at)
-
-
-def _existing_paths(trees: Sequence[Path], at: PurePosixPath) -> list[Path]:
-    return [path for tree in trees if os.path.lexists(path := tree.joinpath(*at.parts[1:]))]
+    folders = [path for path in resolve_inside(trees, folder) if exists(path) and path.is_dir()]
+    return {entry.name for found in folders for entry in found.iterdir()}
 
 
 def resolve_image(
@@ -164,17 +134,17 @@ def resolve_image(
     earlier_origin: str = "",
     archives: Path | None = None,
 ) -> Image:
-    """Return the image that a suite asks for, for these workloads; build it if it is not cached.
+    """Return the image of a suite for these workloads; build it if it is not cached.
 
-    Raises TareError, and UsageError where the file of an image does not exist, also of one for a service beside.
-    `earlier_origins` is the origin that an earlier image of it had: from a registry, the very same one is taken. For
-    `archives`, see `ensure_image`.
+    `earlier_origin` is the origin that an earlier run recorded, "" for none: a registry's image is then taken by the
+    recorded digest. For `archives`, see `ensure_image`. Raises TareError, and UsageError if a file of the image or of a
+    sidecar service's image does not exist.
     """
     workloads = None if workloads is None else tuple(workloads)
-    beside = [each.image for workload in workloads or () for each in workload.sidecars]
-    require_source_files([spec, *beside])
+    sidecar_specs = [sidecar.image for workload in workloads or () for sidecar in workload.sidecars]
+    require_source_files([spec, *sidecar_specs])
     remove_abandoned_builds()
-    hash_files(spec.files)  # raises now for one that does not exist
+    hash_files(spec.files)  # raises for a missing file before the build, which takes a minute
     recipe = guest_recipe(workloads, spec.release, spec.packages)
     if spec.source is None:
         return with_files(ensure_image(say, recipe, archives), spec.files)
@@ -193,19 +163,19 @@ def resolve_client_root(
 ) -> Image:
     """Return the client root for these workloads, with their files; build it if it is not cached. Raises TareError."""
     workloads = tuple(workloads)
-    files = tuple(sorted({file for each in workloads for file in each.client_files}))
+    files = tuple(sorted({file for workload in workloads for file in workload.client_files}))
     hash_files(files)
     return with_files(ensure_image(say, client_recipe(workloads, release), archives), files)
 
 
 def find_missing_archives(spec: ImageSpec, workloads: Iterable[Workload] | None) -> tuple[str, ...]:
-    """Return the archives (see `ensure_image`) of the images for these workloads that are not cached here."""
+    """Return the names of the archives (see `ensure_image`) of the images for these workloads that are not cached."""
     workloads = None if workloads is None else tuple(workloads)
-    own = guest_recipe(workloads, spec.release, spec.packages) if spec.source is None else _BASE
-    beside = [each.image for workload in workloads or () for each in workload.sidecars]
-    recipes = [own, client_recipe(workloads or (), spec.release)]
-    recipes += [sidecar_recipe(each) if each.source is None else _BASE for each in beside]
-    return tuple(dict.fromkeys(each.archive_name for each in recipes if find_cached_image(each) is None))
+    guest = guest_recipe(workloads, spec.release, spec.packages) if spec.source is None else _BASE
+    sidecar_specs = [sidecar.image for workload in workloads or () for sidecar in workload.sidecars]
+    recipes = [guest, client_recipe(workloads or (), spec.release)]
+    recipes += [sidecar_recipe(sidecar) if sidecar.source is None else _BASE for sidecar in sidecar_specs]
+    return tuple(dict.fromkeys(recipe.archive_name for recipe in recipes if find_cached_image(recipe) is None))
 
 
 def resolve_sidecar_images(
@@ -214,49 +184,54 @@ def resolve_sidecar_images(
     earlier_origins: Mapping[str, str],
     archives: Path | None = None,
 ) -> dict[ImageSpec, Image]:
-    """Return the images of what runs beside the servers of these workloads; build those that are not cached.
+    """Return the images of these workloads' sidecar services; build those that are not cached.
 
-    `earlier_origins` has the origins that an earlier run had, by the services' names; see `resolve_image`. Raises
-    TareError, and SuiteError where one lacks the program to run.
+    `earlier_origins` maps names of services to the origins that an earlier run recorded; see `resolve_image`. Raises
+    TareError, and SuiteError if an image lacks its service's program.
     """
     images: dict[ImageSpec, Image] = {}
     faults: list[Fault] = []
-    for each in (beside for workload in workloads for beside in workload.sidecars):
-        if each.image not in images and each.image.source is None:
-            hash_files(each.image.files)
-            images[each.image] = with_files(ensure_image(say, sidecar_recipe(each.image), archives), each.image.files)
-        elif each.image not in images:
-            images[each.image] = resolve_image(each.image, (), say, earlier_origins.get(each.name, ""), archives)
-        missing = find_missing_programs(images[each.image], each.program)
-        faults += [Fault(f"{each.name}: {fault.message}", fault.hint) for fault in missing]
+    for sidecar in (sidecar for workload in workloads for sidecar in workload.sidecars):
+        spec = sidecar.image
+        if spec not in images and spec.source is None:
+            hash_files(spec.files)
+            images[spec] = with_files(ensure_image(say, sidecar_recipe(spec), archives), spec.files)
+        elif spec not in images:
+            images[spec] = resolve_image(spec, (), say, earlier_origins.get(sidecar.name, ""), archives)
+        missing = find_missing_programs(images[spec], sidecar.program)
+        faults += [Fault(f"{sidecar.name}: {fault.message}", fault.hint) for fault in missing]
     if faults:
         raise SuiteError(faults)
     return images
 
 
 def find_missing_programs(image: Image, programs: Sequence[str]) -> list[Fault]:
-    """Return a fault for each program that the image does not have; its entry point comes before those of others."""
+    """Return a fault for each program that the image lacks; for a foreign image, its entry point's program counts."""
     if not (image.start_command and programs):
         return find_missing_in_trees(image.layer_roots, programs)
-    own = load_configuration(image)
-    hint = f"give one of the image's: {image.origin.partition('@')[0]} is taken as it is"
-    return find_missing_in_trees(image.layer_roots, own.entry_point[:1] or programs, own.environment, hint)
+    configuration = load_configuration(image)
+    hint = f"name a program of the image: {image.origin.partition('@')[0]} is used unchanged"
+    first = configuration.entry_point[:1] or programs  # an entry point gets the programs as its arguments
+    return find_missing_in_trees(image.layer_roots, first, configuration.environment, hint)
 
 
 def load_configuration(image: Image) -> Configuration:
-    """Read how the program of an adopted image is started."""
+    """Return the configuration that starts the program of a foreign image; raises TareError."""
     return _load_configuration(image, image.layer_roots)
 
 
 def _load_configuration(image: Image, trees: Sequence[Path]) -> Configuration:
-    """Read that, with the accounts of these trees, of which the first one that has a file counts."""
+    """Return the configuration, with the accounts of the first of these trees that has each file."""
     text = (image.root.parent / "configuration.json").read_text(encoding="utf-8")
     texts = ([read_text_in(tree, f"etc/{name}") for tree in trees] for name in ("passwd", "group"))
-    return read_configuration(text, *(next(filter(None, found), "") for found in texts))
+    return read_configuration(text, *(next(filter(None, in_trees), "") for in_trees in texts))
 
 
 def update_accounts(image: Image, root: Path) -> None:
-    """Let an adopted image, in whose tree `root` files have been put, start with the accounts that it has now."""
+    """Update the start file of a foreign image after files have been put into its tree `root`.
+
+    The files may have changed the image's /etc/passwd and /etc/group, which determine the user.
+    """
     words = serialize_configuration(_load_configuration(image, [root]))
     if words != (root / _ENTRYPOINT_FILE).read_bytes():
         write_in(root, _ENTRYPOINT_FILE, words)
@@ -264,9 +239,9 @@ def update_accounts(image: Image, root: Path) -> None:
 
 @dataclass
 class ForeignImageBuild:
-    """One image to take over, in the folder `scratch`; its `source` becomes the place that has it.
+    """Conversion of one foreign image in the folder `scratch`; `source` becomes the first place that has the image.
 
-    `base` is the image of ours that has what is put beside it; `busybox` is its busybox, linked statically.
+    `base` is the image built by tare that provides kernel, programs and busybox. `busybox` overrides the last.
     """
 
     source: ImageReference
@@ -276,53 +251,52 @@ class ForeignImageBuild:
     busybox: Path | None = None
 
     def build(self, images: Path, say: Callable[[str], None]) -> Image:
-        """Return the image, which is made unless it is cached. Raises TareError, with the image's name."""
-        asked = self.source
-        say(f"image: looking at {asked}")
+        """Return the image; convert it unless it is cached. Raises TareError, with the image's name."""
+        requested = self.source
+        say(f"image: looking at {requested}")
         try:
-            self.source, digest = skopeo.find_image(asked, self.scratch)
-            if self.source != asked:
+            self.source, digest = skopeo.find_image(requested, self.scratch)
+            if self.source != requested:
                 say(f"image: it is {self.source}")
-            return self._of_digest(digest, images, say)
+            return self._ensure_converted(digest, images, say)
         except TareError as error:
-            if str(error).startswith(str(asked)):
+            if str(error).startswith(str(requested)):
                 raise
-            raise TareError(f"{asked}: {error}", error.hint) from error
+            raise TareError(f"{requested}: {error}", error.hint) from error
 
-    def _of_digest(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
-        """Return the image of this digest, which is made unless it is cached."""
+    def _ensure_converted(self, digest: str, images: Path, say: Callable[[str], None]) -> Image:
         link = images / ADOPTED / self._cache_key(digest)
         if not (is_intact(link, say) and hold_in_cache(link.resolve())):
             say(f"image: copying {self.source}")
             home = self._convert(digest, images, say)
             create_link(link, home)
-        made = load_image(link.resolve().name)
-        own, origin = load_configuration(made), self.source.name_with_digest(digest)
-        return replace(
-            made, origin=origin, start_command=(ENTRYPOINT,), ports=own.tcp_ports, stop_signal=own.stop_signal
-        )
+        image = load_image(link.resolve().name)
+        start, origin = load_configuration(image), self.source.name_with_digest(digest)
+        ports, stop_signal = start.tcp_ports, start.stop_signal
+        return replace(image, origin=origin, start_command=(ENTRYPOINT,), ports=ports, stop_signal=stop_signal)
 
     def _cache_key(self, digest: str) -> str:
-        """Hash of all that the image is made of."""
-        laid = (self.base.digest, _entrypoint_source().read_bytes(), TIME_OF_FILES)
-        parts = (digest, self.source.started, self.room_bytes, *laid)
+        """Return the hash of all inputs of the conversion."""
+        added = (self.base.digest, _entrypoint_source().read_bytes(), TIME_OF_FILES)
+        parts = (digest, self.source.started, self.room_bytes, *added)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _convert(self, digest: str, images: Path, say: Callable[[str], None]) -> Path:
-        """Copy, check and unpack the image, and make its forms; return its folder."""
+        """Copy, check and unpack the image, then make its forms; return its folder."""
         layout, root = skopeo.copy_to_layout(self.source, digest, self.scratch), self.scratch / "root"
         manifest = skopeo.read_layout_manifest(layout)
         text = skopeo.blob_path(layout, manifest.configuration).read_text(encoding="utf-8", errors="replace")
+        # An image without an index states its platform only here.
         refuse_other_platform(text, skopeo.this_architecture())
         text = override_configuration(text, self.source.started)
         size = skopeo.check_layers(self.source, layout, manifest)
-        make_room(images, 3 * size.content_bytes, say)
+        make_room(images, 3 * size.content_bytes, say)  # directory, archive and disk
         say(f"image: unpacking {size.files} files, {size.content_bytes >> 20} MiB")
         began = time.time() - CLOCK_SECONDS
         skopeo.unpack_layout(self.source, layout, root)
         shutil.rmtree(layout)
         self._add_tare_files(root, text)
-        normalize_times(root, began, _TARE_FOLDER)
+        normalize_times(root, began, _TARE_FOLDER)  # so that equal content gives an equal hash
         (self.scratch / "configuration.json").write_text(text, encoding="utf-8")
         (self.scratch / "packages.txt").write_text(
             parse_packages(read_text_in(root, "var/lib/dpkg/status")), encoding="utf-8"
@@ -330,15 +304,15 @@ class ForeignImageBuild:
         return self._make_forms(images)
 
     def _add_tare_files(self, root: Path, text: str) -> None:
-        """Put tare's files beside the image's."""
+        """Put tare's files into the image's tree; raises TareError for an archive of images."""
         if (root / "manifest.json").exists() or (root / "oci-layout").exists():
             hint = f"write docker-archive:{self.source} or oci-archive:{self.source}"
             raise TareError("this is an archive of images, not of a root file system", hint)
         for name in _REQUIRED_FOLDERS:
             ensure_folder(root, name)
-        ours = root / _TARE_FOLDER
-        shutil.rmtree(ours)
-        shutil.copytree(self.base.root / _TARE_FOLDER, ours, symlinks=True)
+        target = root / _TARE_FOLDER
+        shutil.rmtree(target)  # the image may have other files there
+        shutil.copytree(self.base.root / _TARE_FOLDER, target, symlinks=True)
         shutil.copy2(self.busybox or self.base.root / "bin/busybox", root / TOOLS[1:])
         compile_program(_entrypoint_source(), root / ENTRYPOINT[1:])
         accounts = (read_text_in(root, f"etc/{name}") for name in ("passwd", "group"))
@@ -346,7 +320,7 @@ class ForeignImageBuild:
         put_name_files(root)
 
     def _make_forms(self, images: Path) -> Path:
-        """Make the archive and the disk, and keep them with the kernel of ours; return the image's folder."""
+        """Make archive and disk, and store them with the kernel of `base`; return the image's folder."""
         skopeo.pack_folder(self.scratch / "root", self.scratch / "root.tar")
         for name in ("kernel", "initrd"):
             shutil.copy(getattr(self.base, name), self.scratch / name)
@@ -357,7 +331,7 @@ class ForeignImageBuild:
 
 
 def parse_packages(status: str) -> str:
-    """Return the packages of a Debian or a relative of it, from the text of dpkg's status: `name version` lines."""
+    """Return lines of `name version` from the text of dpkg's status file; "" for other package managers."""
     return "".join(f"{name} {version}\n" for name, version in _DPKG_PACKAGE.findall(status))
 
 
@@ -366,7 +340,7 @@ def _entrypoint_source() -> Path:
 
 
 def require_source_files(specs: Iterable[ImageSpec]) -> None:
-    """Raise UsageError where the file of an image does not exist."""
+    """Raise UsageError if the file of an image does not exist."""
     for source in (each.source for each in specs):
         if source is not None and source.is_absent:
             hint = "give the path of an image; a path in a suite is relative to the suite's folder"
@@ -374,19 +348,20 @@ def require_source_files(specs: Iterable[ImageSpec]) -> None:
 
 
 def make_build_root(source: ImageReference, say: Callable[[str], None]) -> None:
-    """Make the root in which images are built from now on; an earlier one goes. Raises TareError."""
+    """Make the build root from a Debian image, in place of an earlier one. Raises TareError."""
     if source.transport:
         require_tools(skopeo.TOOLS, f"; or without them: {_EXPORT}")
     with create_build_folder(make_images_folder()) as scratch:
         say(f"image: copying {source}")
         root = _unpack(source, scratch)
+        # Not /etc/os-release, which is a symbolic link: `read_text_in` follows no links.
         if parse_os_release_fields(read_text_in(root, "usr/lib/os-release")).get("ID") != "debian":
             raise TareError(f"{source}: this is no image of Debian", "tare image --from docker://debian:12")
-        say("image: installing what builds images into it")
+        say("image: installing the build tools into it")
         try:
             install_packages(PACKAGES, root)
         except TrialFailed as error:
-            what = f"{source}: cannot install what builds images: {error}"
+            what = f"{source}: cannot install the build tools: {error}"
             raise TareError(what, "check that this machine reaches the mirror in the image's /etc/apt") from error
         if build_root().exists():
             shutil.rmtree(build_root())
@@ -394,7 +369,7 @@ def make_build_root(source: ImageReference, say: Callable[[str], None]) -> None:
 
 
 def _unpack(source: ImageReference, scratch: Path) -> Path:
-    """Unpack an image of an engine or a registry, or copy a root file system; return its folder."""
+    """Unpack an image of an engine or a registry, or copy a root file system; return the folder."""
     root = scratch / "root"
     if source.transport:
         place, digest = skopeo.find_image(source, scratch)

@@ -1,8 +1,8 @@
-"""The image: one guest file system, built once from a recipe. Every stack runs its bytes.
+"""Images: guest file systems, each built once from a recipe. All stacks of a suite run the same bytes.
 
-mmdebstrap makes it of Debian packages, our own programs and our own server, which are linked statically. It is kept
-under the hash of its content in three forms: a directory, a tar archive that container engines import, and an ext4 disk
-with the kernel that boots it.
+mmdebstrap builds an image from Debian packages, tare's programs and tare's server, which are linked statically. The
+image is cached under the hash of its content in three forms: a directory, a tar archive that container engines import,
+and an ext4 disk with the kernel that boots it.
 """
 
 from __future__ import annotations
@@ -42,30 +42,28 @@ _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
 _REMOTE_IMAGES = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
-BASE = "base"  # in the folder of an image with a layer: the image below
+BASE = "base"  # symbolic link in the folder of an image with a layer, to the image below the layer
 _GIB, _SMALL = 1 << 30, 16 << 20
-_ARCHIVE_SUFFIX, _PACKAGES_SUFFIX = ".tar.gz", ".txt"  # an archive for other machines, and its packages
+_ARCHIVE_SUFFIX, _PACKAGES_SUFFIX = ".tar.gz", ".txt"  # of an archive for other machines, and of its list of packages
 _FROM_HINT = "build it in an image of Debian: tare image --from docker://debian:12"
 _NO_SPACE_HINT = "remove files there, or let TMPDIR name a folder on a larger disk"
 
 
 def find_cached_image(recipe: Recipe | None = None) -> Image | None:
-    """Return the image of a recipe if it has been built on this machine; it is kept while this process runs."""
+    """Return the cached image of a recipe, None if there is none; no other tare evicts it while this process runs."""
     return _open_cached(_link_path(recipe or guest_recipe()))
 
 
 def _open_cached(link: Path) -> Image | None:
     home = link.resolve()
-    return (
-        load_image(home.name) if os.access(link, os.R_OK) and hold_in_cache(home) else None
-    )  # only root may look there
+    return load_image(home.name) if os.access(link, os.R_OK) and hold_in_cache(home) else None  # only root may read it
 
 
 def ensure_image(say: Callable[[str], None], recipe: Recipe | None = None, archives: Path | None = None) -> Image:
     """Return the image of a recipe; build it if it is not cached, which takes about a minute. Raises TareError.
 
-    Before it builds one, it makes room: it removes those that were not used lately. In the folder `archives` it looks
-    for one from another machine, and puts its own there where that has none.
+    Before a build, images that were not used lately are evicted. The folder `archives` may have the image from another
+    machine, which is then unpacked instead; otherwise the image is stored there for other machines.
     """
     recipe = recipe or guest_recipe()
     image = _ensure_built(say, recipe, archives)
@@ -80,6 +78,7 @@ def _ensure_built(say: Callable[[str], None], recipe: Recipe, archives: Path | N
         return cached
     make_room(state_folder() / "images", recipe.build_bytes, say)
     archive = _find_archive(archives, recipe)
+    # All problems at once, so that the user installs packages once.
     _raise_problems([*([] if archive else build_problems(recipe)), *_unpack_problems(recipe)])
     images = make_images_folder()
     with create_build_folder(images) as scratch:
@@ -97,14 +96,14 @@ def _ensure_built(say: Callable[[str], None], recipe: Recipe, archives: Path | N
 
 
 def make_images_folder() -> Path:
-    """Return the folder of the images of this machine, and make it. Raises TareError."""
+    """Create the folder of this machine's images if it is missing; return its path. Raises TareError."""
     images = create_state_folder() / "images"
     images.mkdir(mode=0o700, exist_ok=True)
     return images
 
 
 def _find_archive(archives: Path | None, recipe: Recipe) -> Path | None:
-    """Return another machine's archive of an image, if there is one."""
+    """Return the path of another machine's archive of an image; None if there is none."""
     path = archives / f"{recipe.archive_name}{_ARCHIVE_SUFFIX}" if archives else None
     return path if path and path.exists() else None
 
@@ -112,7 +111,7 @@ def _find_archive(archives: Path | None, recipe: Recipe) -> Path | None:
 def _build(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
     say("image: compiling the programs")
     _compile(scratch / "overlay")
-    put_name_files(scratch / "overlay")  # in place of the build machine's
+    put_name_files(scratch / "overlay")  # mmdebstrap would copy those of the build machine
     if recipe.server:
         shutil.copy(LINUX.ensure_built(say) / "micro", scratch / "overlay/usr/lib/tare")
     say(f"image: installing Debian {recipe.release}")
@@ -129,7 +128,7 @@ def _unpack_archive(archive: Path, scratch: Path) -> None:
 
 
 def _store_archive(image: Image, archives: Path, recipe: Recipe) -> None:
-    """Keep an image's archive for other machines; raises TareError if it cannot be written."""
+    """Store an image's archive for other machines, unless it is there; raises TareError if it cannot be written."""
     packed, listed = (archives / f"{recipe.archive_name}{ending}" for ending in (_ARCHIVE_SUFFIX, _PACKAGES_SUFFIX))
     if packed.exists():
         return
@@ -137,34 +136,34 @@ def _store_archive(image: Image, archives: Path, recipe: Recipe) -> None:
         archives.mkdir(parents=True, exist_ok=True)
         listed.write_text(image.packages, encoding="utf-8")
         made = shutil.copyfile(_compress(image.archive), archives / f"new-{packed.name}")
-        made.rename(packed)
+        made.rename(packed)  # atomic: another machine may look at the same time
     except OSError as error:
         raise TareError(f"{archives}: cannot be written: {format_os_error(error)}", "choose another folder") from error
 
 
 def is_intact(link: Path, say: Callable[[str], None]) -> bool:
-    """Return whether a link leads to an image that is as it was built; one that is not is removed, and it is said.
+    """Return whether a link leads to an unmodified image; report and remove a modified image.
 
-    Raises TareError if a process uses one that is not.
+    Raises TareError if a process uses the modified image.
     """
     if not link.exists():
         return False
-    if what := find_modified(link.resolve()):
-        say(f"image: {what} is not as it was built: the image is built anew")
+    if modified := find_modified(link.resolve()):
+        say(f"image: {modified} was modified after the build: building the image again")
         discard(link.resolve())
-    return not what
+    return not modified
 
 
 def store_built(scratch: Path, home: Path, drops_caches: bool = True) -> None:
-    """Keep what was built as `home`. Of the same image with another disk, the larger disk stays: it has more room.
+    """Move a built image from `scratch` to `home`, or only its disk if `home` has the same image with a smaller disk.
 
-    If `drops_caches`, what the build has read and written does not stay in the page cache.
+    If `drops_caches`, the page cache is dropped after the move.
     """
     if home.exists() and find_modified(home):
         discard(home)
     if not home.exists():
         scratch.rename(home)
-        scratch.mkdir()  # for its own removal
+        scratch.mkdir()  # `create_build_folder` removes this folder
         if drops_caches:
             drop_caches([_HOST])
     elif _disk_bytes(scratch) > _disk_bytes(home):
@@ -175,12 +174,12 @@ def store_built(scratch: Path, home: Path, drops_caches: bool = True) -> None:
 
 
 def _link_path(recipe: Recipe) -> Path:
-    """Return the link to a recipe's image; file systems that nothing boots have a folder of their own."""
+    """Return the path of the symbolic link to a recipe's image; images without a kernel have a separate folder."""
     return state_folder() / "images" / ("recipes" if recipe.kernel else "roots") / recipe.key
 
 
 def load_image(digest: str) -> Image:
-    """Return the image with this hash of its content, which has been built."""
+    """Return the cached image with this hash of its content."""
     home = state_folder() / "images" / digest
     if (home / BASE).is_symlink():
         return with_layer(load_image((home / BASE).resolve().name), home)
@@ -197,8 +196,8 @@ def load_image(digest: str) -> Image:
 
 
 def with_layer(base: Image, home: Path) -> Image:
-    """Return an image with the layer in `home` over it (layered.py), whose archive and disk may not be made yet."""
-    more_bytes = (home / "layer.tar").stat().st_size  # small files have room on any disk
+    """Return `base` with the layer in `home` over it (layered.py). Its archive and disk may not exist yet."""
+    more_bytes = (home / "layer.tar").stat().st_size  # up to 16 MiB fit on any disk
     room_bytes = math.ceil(1.1 * more_bytes / _GIB) * _GIB if base.disk_bytes and more_bytes > _SMALL else 0
     archive, disk, layer = home / "root.tar", home / _DISK, home / "layer"
     disk_bytes = base.disk_bytes + room_bytes
@@ -211,7 +210,7 @@ def _disk_bytes(home: Path) -> int:
 
 
 def find_image_on(host: Host) -> Image | None:
-    """Return the newest cached image of a host, None without one."""
+    """Return the newest cached image of a host; None if there is none."""
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
@@ -225,17 +224,21 @@ def find_image_on(host: Host) -> Image | None:
 
 
 def copy_to_host(host: Host, image: Image) -> Image:
-    """Copy an image to another host, unless that has it; 120 MB. It is kept there under its hash."""
+    """Copy an image to another host, unless the host has it, and return it with its paths there; about 120 MB.
+
+    The host keeps the image under its hash.
+    """
     target = with_remote_paths(image)
     if host.run("test", "-e", str(target.root), timeout=30, check=False).exit_code:
-        ours, home = load_image(image.digest), target.root.parent  # `image` may be as it is on the host around that one
+        ours, home = load_image(image.digest), target.root.parent  # `image` may have the paths of an outer machine
         ensure_archive(_HOST, ours)
         host.run("mkdir", "-p", str(home), timeout=30)
-        # tar and the engines read a compressed archive, too; it saves minutes over SSH to an emulated machine.
+        # tar and the engines also read a compressed archive, which saves minutes over SSH to an emulated machine.
         host.put(_compress(ours.archive), PurePosixPath(target.archive))
         for name in ("kernel", "initrd"):
             if getattr(ours, name).exists():
                 host.put(getattr(ours, name), PurePosixPath(getattr(target, name)))
+        # Renamed when complete, as `test -e` above takes the folder for a complete image.
         unpack = 'tar -C "$1.new" --numeric-owner --xattrs --xattrs-include="*" -xf "$2"'
         script = f'mkdir "$1.new" && {unpack} && mv "$1.new" "$1"'
         host.run("sh", "-c", f'rm -rf "$1.new"; {script}', "sh", str(target.root), str(target.archive), timeout=900)
@@ -244,7 +247,7 @@ def copy_to_host(host: Host, image: Image) -> Image:
 
 
 def _compress(archive: Path) -> Path:
-    """Compress an archive, once; return the compressed file beside it."""
+    """Compress an archive unless that is done; return the path of the compressed file."""
     packed = archive.with_name(f"{archive.name}.gz")
     if not packed.exists():
         script = 'gzip -1 -c "$1" > "$2.new" && mv "$2.new" "$2"'
@@ -253,21 +256,24 @@ def _compress(archive: Path) -> Path:
 
 
 def with_remote_paths(image: Image) -> Image:
-    """Return an image with its paths on a host that it was copied to."""
+    """Return an image with its paths on another host to which it was copied."""
     home = _REMOTE_IMAGES / image.digest
     names = ("root", "archive", "disk", "kernel", "initrd")
     return replace(image, layer=None, **{name: home / getattr(image, name).name for name in names})
 
 
 def require_tools(tools: Mapping[str, str], alternative: str = "") -> None:
-    """Raise TareError if this machine lacks tools, each with its Debian package, to take over an image."""
+    """Raise TareError if this machine lacks tools to convert a foreign image.
+
+    `tools` maps programs to their Debian packages. The hint ends with `alternative`.
+    """
     if missing := localize_problems(_HOST, find_missing_build_tools(tools)):
-        what = "; ".join(each.what for each in missing)
+        what = "; ".join(problem.what for problem in missing)
         raise TareError(f"cannot take over an image: {what}", f"{combine_fixes(missing)}{alternative}")
 
 
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
-    """Find the tools that this machine lacks to build an image; none where there is a root of Debian to build it in."""
+    """Return a problem for each tool that this machine lacks to build an image; [] if there is a build root."""
     if has_build_root():
         return []
     recipe = recipe or guest_recipe()
@@ -276,11 +282,11 @@ def build_problems(recipe: Recipe | None = None) -> list[Problem]:
 
 
 def build_fix(missing: Iterable[Problem]) -> str:
-    """Return how to fix what `build_problems` found: by packages, or without mmdebstrap in an image of Debian."""
+    """Return the fix of the result of `build_problems`: packages to install, or a build root from a Debian image."""
     missing = tuple(missing)
     problems = localize_problems(_HOST, missing)
     command = combined_fix(problems)
-    if any("mmdebstrap" in each.packages for each in missing):
+    if any("mmdebstrap" in problem.packages for problem in missing):  # Fedora and others have no mmdebstrap
         return f"{command}; or {_FROM_HINT}" if command else _FROM_HINT
     return combine_fixes(problems)
 
@@ -293,13 +299,13 @@ def _unpack_problems(recipe: Recipe) -> list[Problem]:
 
 
 def _disk_space_problems(recipe: Recipe) -> list[Problem]:
-    """Look for room for the image, and for the root that mmdebstrap makes elsewhere."""
+    """Return problems if disk space is too small for the image, or for mmdebstrap's root in the temporary folder."""
     need = recipe.build_bytes
     rooms = [(create_state_folder(), need, NO_SPACE_HINT), (Path(tempfile.gettempdir()), need // 3, _NO_SPACE_HINT)]
     return [
-        Problem(f"{folder}: {free >> 20} MiB of disk are free, and it needs {wanted >> 20}", hint)
-        for folder, wanted, hint in rooms
-        if (free := shutil.disk_usage(folder).free) < wanted
+        Problem(f"{folder}: {free >> 20} MiB of disk are free, and it needs {needed >> 20}", hint)
+        for folder, needed, hint in rooms
+        if (free := shutil.disk_usage(folder).free) < needed
     ]
 
 
@@ -310,7 +316,7 @@ def _raise_problems(missing: list[Problem]) -> None:
 
 
 def _compile(overlay: Path) -> None:
-    """Build our C programs into `overlay`/usr/lib/tare."""
+    """Compile tare's C programs into `overlay`/usr/lib/tare."""
     target = overlay / "usr/lib/tare"
     target.mkdir(parents=True)
     for source in program_sources():
@@ -319,13 +325,13 @@ def _compile(overlay: Path) -> None:
 
 
 def compile_program(source: Path, binary: Path) -> None:
-    """Build a program of ours that is linked statically."""
+    """Compile a C program of tare's, linked statically; raises TrialFailed."""
     flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
     build_host().run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
-    """Make `root.tar` with our programs, and `packages.txt` with the versions of its packages."""
+    """Build `root.tar` with tare's programs, and `packages.txt` with the versions of its packages."""
     query = "dpkg-query --admindir=\"$1/var/lib/dpkg\" -W -f '${Package} ${Version}\\n'"
     modules = ",".join(recipe.modules)
     boot = f'chroot "$1" sh -c {shlex.quote(MAKE_INITRD)} sh {modules}'
@@ -337,8 +343,8 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         f"rm -rf {dropped}",
     )
     include = f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}"
-    asked = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
-    # Not in tare's own folder: apt downloads as a user of its own, who may not enter that.
+    options = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
+    # Not in the state folder: apt downloads as the user `_apt`, who may not enter it.
     with create_build_folder(Path(tempfile.gettempdir())) as place:
         command = (
             *DIE_WITH_PARENT_PREFIX,
@@ -346,7 +352,7 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
             f"SOURCE_DATE_EPOCH={TIME_OF_FILES}",
             f"TMPDIR={place}",
             "mmdebstrap",
-            *asked,
+            *options,
         )
         build_host().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
     shutil.rmtree(scratch / "overlay")
@@ -366,8 +372,8 @@ def _convert(recipe: Recipe, scratch: Path) -> None:
 
 
 def make_disk(recipe: Recipe, scratch: Path) -> None:
-    """Make the disk of what is in `root`, with the room that a recipe has."""
+    """Make an ext4 disk with the files of `scratch`/root and the recipe's free space. This needs no mount."""
     root = scratch / "root"
     installed = build_host().run("du", "-s", "--block-size=1", str(root), timeout=_BUILD_SECONDS).text.split()[0]
-    wanted = recipe.disk_bytes(int(installed))
-    build_host().run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{wanted >> 20}M", timeout=_BUILD_SECONDS)
+    size_bytes = recipe.disk_bytes(int(installed))
+    build_host().run(*MAKE_DISK, str(root), str(scratch / _DISK), f"{size_bytes >> 20}M", timeout=_BUILD_SECONDS)

@@ -1,9 +1,9 @@
-"""What a layer of an image holds, counted before anything is unpacked: a small file can unpack to a whole disk.
+"""Check of an image's layers before they are unpacked, because a small file can unpack to a full disk.
 
-A layer is a tar archive, compressed by gzip or not. Its headers mean here what they mean to umoci, which unpacks it
-with archive/tar of Go. Python 3.11's tarfile reads other attributes in the padding of a header, none after a signed
-length, a size of 0 after a null byte, and the first of several gzip members alone: a layer that umoci unpacks to a
-full disk can look empty to it (tests/unit/images/test_layers.py).
+A layer is a tar archive, compressed by gzip or not. This parser reads headers as umoci does, which unpacks the layers
+with Go's archive/tar. Python 3.11's tarfile cannot be used: it reads other attributes in the padding of a header, none
+after a signed length, a size of 0 after a null byte, and only the first of several gzip members. A layer that umoci
+unpacks to a full disk can look empty to tarfile (tests/unit/images/test_layers.py).
 """
 
 from __future__ import annotations
@@ -19,36 +19,37 @@ from tare.model.errors import TareError
 
 _BLOCK = 512
 _CHUNK = 1 << 20
-_MAX_HEADER_BYTES = 1 << 20  # of one file: its long name, its attributes
+_MAX_HEADER_BYTES = 1 << 20  # of the long name or the attributes of one file
 _MAX_FILES = 2_000_000
-_WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: the size in their header means nothing
-_LONG = b"LKxg"  # headers of the next file
+_WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: Go ignores the size in their headers
+_LONG = b"LKxg"  # extended headers, which describe the next file
 _CHARACTERS, _BLOCKS = b"3", b"4"
-_BEFORE_POSIX = b"\0"  # a file, or if its path ends in a slash a folder, which has no content
-_ENDS_OF_PREFIX = (476, 500)  # of star, whose times follow, and of ustar
+_BEFORE_POSIX = b"\0"  # a file, or a folder if the path ends in a slash
+_ENDS_OF_PREFIX = (476, 500)  # in star's format, where times follow the prefix, and in ustar's
 _ESCAPING_PARTS = (b"..", b".wh.", b".wh..", b".wh...")
-# Those that every engine makes in a container: null, zero, full, random, urandom, tty, console, ptmx.
+# Devices that every engine creates in a container: null, zero, full, random, urandom, tty, console, ptmx.
 _HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
 _DAMAGED = "get or build the image again"
 
 
 @dataclass(frozen=True)
 class UnpackedSize:
-    """What layers unpack to."""
+    """Size of the unpacked layers."""
 
     content_bytes: int = 0
     files: int = 0
 
 
 def check_unpacked_size(layers: Iterable[Path], max_bytes: int) -> UnpackedSize:
-    """Count what layers unpack to; raises TareError if it is more, is damaged, or has what cannot be unpacked here.
+    """Return the size of the unpacked layers, without unpacking them.
 
-    It reads no more than that from layers that would unpack to more.
+    Raises TareError if the size exceeds `max_bytes`, as soon as that is clear, and for layers that are damaged or have
+    devices, sparse files or escaping paths.
     """
     content_bytes = files = 0
     for layer in layers:
-        for each in _file_sizes_in(layer, max_bytes):
-            content_bytes, files = content_bytes + each, files + 1
+        for size_bytes in _file_sizes_in(layer, max_bytes):
+            content_bytes, files = content_bytes + size_bytes, files + 1
             if content_bytes > max_bytes:
                 raise too_large_error(max_bytes)
             if files > _MAX_FILES:
@@ -67,14 +68,14 @@ def _file_sizes_in(layer: Path, max_bytes: int) -> Iterator[int]:
 
 
 def too_large_error(max_bytes: int) -> TareError:
-    """Return the error of an image that is larger than it may be."""
+    """Return the error about an image that unpacks to more than `max_bytes`."""
     what = f"the image unpacks to more than {max_bytes >> 20} MiB"
     return TareError(what, 'choose a smaller one, or let it be larger: limit = "…" in [image]')
 
 
 def _parse_file_sizes(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[int]:
-    """Yield the size of each file's content, one after the other."""
-    said = _ExtendedHeaders()  # by extended headers, which count more
+    """Yield the size of each file's content in bytes; raises TareError and EOFError."""
+    extended = _ExtendedHeaders()  # take precedence over the file's header
     while True:
         header = _read(stream, _BLOCK)
         if not header.strip(b"\0"):
@@ -84,18 +85,18 @@ def _parse_file_sizes(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Itera
         if kind in _LONG:
             if size > _MAX_HEADER_BYTES:
                 raise TareError("the image has a file with a name or attributes of over 1 MiB", "choose another image")
-            said.add(kind, _read(stream, _pad_to_block(size))[:size])
+            extended.add(kind, _read(stream, _pad_to_block(size))[:size])
             continue
         if kind == b"S":
             raise _sparse_error()
-        paths = (*_header_paths(header), *said.paths)
+        paths = (*_header_paths(header), *extended.paths)
         for path in paths:
             _refuse_escaping(path)
         _refuse_device(header, kind)
-        size = 0 if kind in _WITHOUT_CONTENT else size if said.size is None else said.size
+        size = 0 if kind in _WITHOUT_CONTENT else size if extended.size is None else extended.size
         if size and kind == _BEFORE_POSIX and any(path.endswith(b"/") for path in paths):
             raise TareError("the image is damaged: a folder in it has content", _DAMAGED)
-        said = _ExtendedHeaders()
+        extended = _ExtendedHeaders()
         if size > max_bytes:
             raise too_large_error(max_bytes)
         _skip(stream, _pad_to_block(size))
@@ -104,13 +105,13 @@ def _parse_file_sizes(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Itera
 
 @dataclass
 class _ExtendedHeaders:
-    """What the headers before a file's own say of it."""
+    """Content of the extended headers that precede a file's header; `size` is None if they have none."""
 
     size: int | None = None
     paths: list[bytes] = field(default_factory=list)
 
     def add(self, kind: bytes, text: bytes) -> None:
-        """Take another header: a long name, or records of `LENGTH NAME=VALUE` and a line's end."""
+        """Add an extended header: a long name, or records of `LENGTH NAME=VALUE` and a line feed."""
         if kind == b"L":
             self.paths.append(text.partition(b"\0")[0])
         while text and kind == b"x":
@@ -133,9 +134,9 @@ class _ExtendedHeaders:
 
 
 def _header_paths(header: bytes) -> Iterator[bytes]:
-    """Yield the paths that a file's header may mean; before its name, ustar's and star's formats have its folders.
+    """Yield the paths that a file's header may mean: the name, and the name after the prefix of ustar and of star.
 
-    Go looks there in the GNU format too, if the times that this format has there are none.
+    Go also reads a prefix in the GNU format, if the times at the same place are invalid.
     """
     name = header[:100].partition(b"\0")[0]
     yield name
@@ -145,7 +146,8 @@ def _header_paths(header: bytes) -> Iterator[bytes]:
 
 
 def _refuse_escaping(path: bytes) -> None:
-    """Refuse a path out of its folder, and the whiteout of one: umoci removes what is above the root for `.wh...`."""
+    """Raise TareError for a path that leads out of its folder, or for its whiteout."""
+    # A whiteout `.wh...` makes umoci remove the files above the root.
     if any(part in _ESCAPING_PARTS for part in path.split(b"/")):
         what = f"the image has a path that leads out of a folder: {path[:200].decode('utf-8', 'replace')!r}"
         raise TareError(what, "choose another image: this one may do harm")
@@ -168,13 +170,13 @@ def _pad_to_block(size: int) -> int:
 
 
 def _verify_checksum(header: bytes) -> None:
-    """Refuse what is no header: its bytes, with blanks for the sum itself, have the sum that it states."""
+    """Raise TareError if a header's checksum is wrong; the checksum counts its own bytes as blanks."""
     if sum(header[:148]) + 8 * 0x20 + sum(header[156:]) != _parse_number(header[148:156]):
         raise TareError("the image is damaged: a layer of it is no tar archive", _DAMAGED)
 
 
 def _parse_number(field: bytes) -> int:
-    """Read a number: octal digits, or with the first bit set the bytes of a number."""
+    """Parse a number: octal digits, or a big-endian binary number if the first bit is set. Raises TareError."""
     if field[:1] >= b"\x80":
         number = int.from_bytes(bytes((field[0] & 0x7F,)) + field[1:], "big")
     else:

@@ -1,7 +1,7 @@
-"""Our own server, `micro`: one application, built as a Linux program and as unikernels for Solo5 and ArceOS.
+"""Build of tare's server `micro`: one application as a Linux program and as unikernels for Solo5 and ArceOS.
 
-cargo builds it once from programs/unikernel; the files are kept under the hash of the sources. What cargo fetches stays
-below tare's own folder, too. Other hosts get the built files.
+cargo builds the server once from programs/unikernel. The built files are cached under the hash of the sources. The
+crates that cargo fetches stay in the state folder, too. Other hosts get the built files.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ SERVER = "/usr/lib/tare/micro"  # in the image
 _HOST = LocalHost()
 _BUILD_SECONDS = 1800.0
 _REMOTE_UNIKERNELS = PurePosixPath("/var/lib/tare/unikernels")  # on another host
-_MIN_RUST_VERSION = (1, 85)  # the edition of 2024
-_DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build takes them where they are
+_MIN_RUST_VERSION = (1, 85)  # the first with the edition of 2024
+_DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build prefers these
 
 
 @dataclass(frozen=True)
 class MicroBuild:
-    """What is built together: targets of programs/unikernel/build, and their crates.
+    """Build of some targets of programs/unikernel/build, with their crates.
 
-    `tools` are the programs for the build, each with its Debian packages.
+    `tools` maps the programs for the build to their Debian packages.
     """
 
     about: str
     targets: tuple[str, ...]
     crates: tuple[str, ...]
     tools: Mapping[str, str]
-    is_freestanding: bool = False  # without an operating system: the standard library is built too
+    is_freestanding: bool = False  # without an operating system, for which cargo also builds the standard library
 
     @property
     def key(self) -> str:
@@ -71,7 +71,7 @@ class MicroBuild:
         return state_folder() / "unikernels" / self.key
 
     def problems(self) -> tuple[Problem, ...]:
-        """Find what this machine lacks to build it; nothing if it is built, or if there is a root to build it in."""
+        """Return what this machine lacks for the build; () if the files are built already or a build root exists."""
         if os.access(self.folder, os.R_OK) or has_build_root():
             return ()
         missing = find_missing_build_tools(self.tools)
@@ -81,7 +81,7 @@ class MicroBuild:
         return (*_rust_problems(self.is_freestanding), *missing)
 
     def ensure_built(self, say: Callable[[str], None]) -> Path:
-        """Return the folder of the built files; build them if needed, in a minute or two.
+        """Return the folder of the built files; build them if needed, which takes a minute or two.
 
         Raises TareError with the packages to install, or with cargo's last output.
         """
@@ -96,7 +96,7 @@ class MicroBuild:
         home.mkdir(parents=True, exist_ok=True)
         with create_build_folder(home) as scratch:
             self._build(scratch, home / "cargo")
-            scratch.joinpath("output").rename(folder)
+            scratch.joinpath("output").rename(folder)  # atomic: the folder exists only once the build is complete
         return folder
 
     def _build(self, scratch: Path, cargo_home: Path) -> None:
@@ -106,13 +106,14 @@ class MicroBuild:
             install_packages(self.debian_packages)
             build_host().run("env", *folders, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
-            hint = "cargo must fetch crates once: check that it reaches their registry"
+            hint = "check that cargo reaches the registry of crates, from which it must fetch once"
             raise TareError(f"cannot build micro: {error}", hint) from error
 
     def _source_files(self, folder: Path) -> Iterator[Path]:
         yield from (path for path in folder.iterdir() if path.is_file())
         for crate in self.crates:
             files = (path for path in (folder / crate).rglob("*") if path.is_file())
+            # A changed test needs no other build.
             yield from (path for path in files if "tests" not in path.relative_to(folder).parts)
 
 
@@ -138,7 +139,7 @@ UNIKERNELS = MicroBuild(
 
 
 def unikernels_folder(host: Host) -> str:
-    """Return the folder of the unikernels on a host, which may not exist yet."""
+    """Return the path of the folder of the unikernels on a host, which may not exist yet."""
     return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _REMOTE_UNIKERNELS / UNIKERNELS.key)
 
 
@@ -148,7 +149,7 @@ def has_unikernels(host: Host) -> bool:
 
 
 def ensure_unikernels(host: Host, say: Callable[[str], None]) -> str:
-    """Return the folder of the unikernels on a host; build them on this machine and copy them there, if needed."""
+    """Return the folder of the unikernels on a host; build them here and copy them to the host if needed."""
     target = unikernels_folder(host)
     if has_unikernels(host):
         return target
@@ -163,7 +164,7 @@ def ensure_unikernels(host: Host, say: Callable[[str], None]) -> str:
 
 
 def crate_version(crate: str) -> str:
-    """Return the version of a crate that the unikernels are built with."""
+    """Return the version of a crate of the unikernels; "" for a crate that they do not use."""
     lock = (_source_folder() / "Cargo.lock").read_text(encoding="utf-8")
     match = re.search(rf'^name = "{crate}"\nversion = "([^"]+)"$', lock, re.MULTILINE)
     return match[1] if match else ""
@@ -173,11 +174,11 @@ def _source_folder() -> Path:
     return program_folder() / "unikernel"
 
 
-def _rust_problems(bare: bool) -> tuple[Problem, ...]:
-    """Find what is missing or too old of Rust."""
+def _rust_problems(with_library_source: bool) -> tuple[Problem, ...]:
+    """Return a problem if Rust is missing or too old, or lacks the required source of its standard library."""
     debian = all(map(shutil.which, _DEBIAN_RUST))
     if not debian and not (shutil.which("cargo") and shutil.which("rustc")):
-        return (_not_installed("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if bare else [])),)
+        return (_not_installed("cargo", "cargo-web", "rustc-web", *(["rust-web-src"] if with_library_source else [])),)
     rustc = _DEBIAN_RUST[1] if debian else "rustc"
     version = _HOST.run(rustc, "--version", timeout=30, check=False).text
     match = re.match(r"rustc (\d+)\.(\d+)", version)
@@ -185,7 +186,7 @@ def _rust_problems(bare: bool) -> tuple[Problem, ...]:
         what = f"{version.strip() or rustc} is too old: it has to be {'.'.join(map(str, _MIN_RUST_VERSION))} or newer"
         return (Problem.from_packages(what, "cargo-web", "rustc-web"),)
     root = _HOST.run(rustc, "--print", "sysroot", timeout=30, check=False).text.strip()
-    if bare and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
+    if with_library_source and not (Path(root) / "lib/rustlib/src/rust/library/core").is_dir():
         if debian:
             return (_not_installed("the source of Rust's standard library", "rust-web-src"),)
         return (Problem("the source of Rust's standard library is not installed", "rustup component add rust-src"),)

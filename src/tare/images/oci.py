@@ -1,12 +1,12 @@
-"""Manifests and configurations of OCI images: what is to be unpacked, and how its program is to be started.
+"""Manifests and configurations of OCI images: the layers to unpack, and how to start the program.
 
-It is pure: texts in, values out. The formats are the OCI image specification's, version 1.0, and those of Docker that
-have the same keys. Users and groups are found as container engines find them.
+The module is pure. The formats are those of the OCI image specification, version 1.0, and Docker's formats with the
+same keys. Users and groups are looked up as container engines do.
 
-`umoci raw runtime-config` (0.4.7) finds the same user, but joins entry point and command into one list, so that a
-user's arguments could not replace the command; it adds TERM=xterm, sets no HOME for a number without an account, and
-leaves a working folder such as `srv` without its slash. It reads a layout, which is gone when a suite's files change
-the accounts of an image later. It would replace the 30 lines below "accounts", and need more to undo the rest.
+`umoci raw runtime-config` (0.4.7) is no replacement. It finds the same user, but joins entry point and command into one
+list, so that a user's arguments could not replace the command. It also adds TERM=xterm, sets no HOME for a number
+without an account, and leaves a working folder such as `srv` without a slash. It reads a layout, which no longer exists
+when a suite's files change the accounts of an image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from tare.model.errors import TareError
 from tare.model.image import ImageCommand
 
-# The names of Go, in which images write the architectures that `uname -m` names.
+# From names of `uname -m` to Go's names, which images use.
 ARCHITECTURES = {
     "x86_64": "amd64",
     "aarch64": "arm64",
@@ -33,13 +33,13 @@ ARCHITECTURES = {
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PORT = re.compile(r"([0-9]{1,5})(?:/tcp)?")
-_MAX_ID = (1 << 31) - 1  # of users and groups
+_MAX_ID = (1 << 31) - 1  # of users and groups, as in container engines
 _DAMAGED = "get or build the image again"
 
 
 @dataclass(frozen=True)
 class ImageLayer:
-    """A layer as a manifest describes it; `size_bytes` are those of the file, which may be compressed."""
+    """Layer in a manifest; `size_bytes` is the size of the file, which may be compressed."""
 
     digest: str
     size_bytes: int
@@ -47,20 +47,20 @@ class ImageLayer:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The parts of an image: the digest of its configuration, and its layers, the lowest first."""
+    """Parts of an image: the digest of its configuration, and its layers, the lowest first."""
 
     configuration: str
     layers: tuple[ImageLayer, ...]
 
     @property
     def size_bytes(self) -> int:
-        """The declared size of all layers."""
+        """Sum of the declared sizes of all layers."""
         return sum(layer.size_bytes for layer in self.layers)
 
 
 @dataclass(frozen=True)
 class User:
-    """Who runs the image's program: numbers, and the home in the image's accounts."""
+    """User of the image's program: user and group numbers, and the home folder in the image's accounts."""
 
     number: int = 0
     group: int = 0
@@ -70,9 +70,10 @@ class User:
 
 @dataclass(frozen=True)
 class Configuration:
-    """How an image's program is started. Commands are lists of words; `environment` has words such as `NAME=value`.
+    """Configuration that starts an image's program. `environment` has words such as `NAME=value`.
 
-    `ports` are written as the image does, such as `80/tcp`. `stop_signal` is the name or number that ends the program.
+    `ports` are in the image's format, such as `80/tcp`. `stop_signal` is the name or number of the signal that ends the
+    program.
     """
 
     entry_point: tuple[str, ...] = ()
@@ -85,17 +86,17 @@ class Configuration:
 
     @property
     def tcp_ports(self) -> tuple[int, ...]:
-        """The TCP ports on which its program is said to listen; a range names none."""
-        found = (_PORT.fullmatch(each) for each in self.ports)
-        return tuple(sorted({int(each[1]) for each in found if each and 0 < int(each[1]) < 65536}))
+        """The TCP ports on which the program is declared to listen, without ranges of ports."""
+        matches = (_PORT.fullmatch(port) for port in self.ports)
+        return tuple(sorted({int(match[1]) for match in matches if match and 0 < int(match[1]) < 65536}))
 
     def argv(self, arguments: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the words of the program that an engine would start: arguments replace the command."""
+        """Return the command line that an engine would start; `arguments` replace the command if there are any."""
         return (*self.entry_point, *(arguments or self.command))
 
 
 def read_manifest(text: str | bytes) -> Manifest:
-    """Read an image's manifest; raises TareError for anything else."""
+    """Parse an image's manifest; raises TareError for any other text."""
     fields = _parse_object(text, "manifest")
     layers = fields.get("layers")
     if not isinstance(layers, list) or not isinstance(fields.get("config"), dict):
@@ -104,22 +105,22 @@ def read_manifest(text: str | bytes) -> Manifest:
 
 
 def choose_platform(text: str | bytes, architecture: str) -> str:
-    """Return the digest of the image for an architecture in an index of several; empty if the text is no index.
+    """Return the digest of the image for Linux on an architecture in an index; "" if the text is no index.
 
-    `architecture` is Go's name. Raises TareError if none of them is for Linux on it.
+    `architecture` is Go's name. Raises TareError if the index has no image for Linux on the architecture.
     """
-    described = _parse_object(text, "manifest").get("manifests")
-    if described is None:
+    entries = _parse_object(text, "manifest").get("manifests")
+    if entries is None:
         return ""
-    if not isinstance(described, list) or not all(isinstance(each, dict) for each in described):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise TareError("the image is damaged: its index is no list of manifests", _DAMAGED)
-    platforms = [each["platform"] if isinstance(each.get("platform"), dict) else {} for each in described]
-    for each, platform in zip(described, platforms, strict=True):
+    platforms = [entry["platform"] if isinstance(entry.get("platform"), dict) else {} for entry in entries]
+    for entry, platform in zip(entries, platforms, strict=True):
         if (platform.get("os"), platform.get("architecture")) == ("linux", architecture):
-            return _get_digest(each)
-    there = sorted({f"{each.get('os', '?')}/{each.get('architecture', '?')}" for each in platforms})
+            return _get_digest(entry)
+    offered = sorted({f"{each.get('os', '?')}/{each.get('architecture', '?')}" for each in platforms})
     raise TareError(
-        f"the image is for {', '.join(there) or 'nothing'}, and this machine is linux/{architecture}",
+        f"the image is for {', '.join(offered) or 'nothing'}, and this machine is linux/{architecture}",
         f"build it for linux/{architecture}, too",
     )
 
@@ -136,9 +137,9 @@ def refuse_other_platform(text: str | bytes, architecture: str) -> None:
 
 
 def read_configuration(text: str | bytes, passwd: str, group: str) -> Configuration:
-    """Read how an image's program is started; `passwd` and `group` are the texts of the image's files in /etc.
+    """Parse an image's configuration; `passwd` and `group` are the texts of the image's files in /etc.
 
-    Raises TareError if it is damaged, or names a user or group that the image does not have.
+    Raises TareError if the configuration is damaged, or names a user or group that the image does not have.
     """
     fields = _parse_object(text, "configuration").get("config") or {}
     if not isinstance(fields, dict):
@@ -159,33 +160,33 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
 
 
 def override_configuration(text: str | bytes, command: ImageCommand) -> str:
-    """Return an image's configuration with the user's settings in place of its own; raises TareError if it is damaged.
-
-    As in engines, an entry point of the user's replaces the image's command too, unless it is empty.
-    """
+    """Return the text of an image's configuration with the user's settings; raises TareError if it is damaged."""
     fields = _parse_object(text, "configuration")
-    own = fields.get("config") or {}
-    if not isinstance(own, dict):
+    config = fields.get("config") or {}
+    if not isinstance(config, dict):
         raise TareError("the image is damaged: its configuration is no table", _DAMAGED)
-    said = {"User": command.user, "WorkingDir": command.folder, "StopSignal": command.stop_signal}
-    said_words = {} if command.entry_point is None else {"Entrypoint": list(command.entry_point)}
-    without = {"Cmd": None} if command.entry_point else {}
-    config = own | {key: value for key, value in said.items() if value is not None} | said_words | without
+    texts = {"User": command.user, "WorkingDir": command.folder, "StopSignal": command.stop_signal}
+    config |= {key: value for key, value in texts.items() if value is not None}
+    if command.entry_point is not None:
+        config["Entrypoint"] = list(command.entry_point)
+    if command.entry_point:
+        config["Cmd"] = None  # in engines, too, an entry point that is not empty also replaces the image's command
     return json.dumps(fields | {"config": config})
 
 
 def serialize_configuration(configuration: Configuration) -> bytes:
-    """Write a configuration for programs/image/entrypoint.c: words, each with a null byte at its end.
+    """Return a configuration in the format of programs/image/entrypoint.c: words, each followed by a null byte.
 
-    They are user, group and further groups, the working folder, how many variables and the variables, how many words of
-    the entry point and the words, and those of the command. What `entrypoint` does not need comes after these, because
-    an image's hash is that of its files: the ports, and the stop signal.
+    The words are the user, the group, the supplementary groups, the working folder, and then the environment, the entry
+    point, the command and the ports, each after its length. The last word is the stop signal.
     """
+    # `start` needs no ports and no stop signal. They are in the file because the hash of the image's files must change
+    # with them.
     user = configuration.user
     lists = (configuration.environment, configuration.entry_point, configuration.command, configuration.ports)
     words = [str(user.number), str(user.group), ",".join(map(str, user.groups)), configuration.folder]
-    for each in lists:
-        words += [str(len(each)), *each]
+    for entries in lists:
+        words += [str(len(entries)), *entries]
     words.append(configuration.stop_signal)
     return b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in words)
 
@@ -193,21 +194,24 @@ def serialize_configuration(configuration: Configuration) -> bytes:
 # --- accounts ------------------------------------------------------------------------------------------------------
 
 
-def _find_user(wanted: str, passwd: str, group: str) -> User:
-    """Find `USER` or `USER:GROUP`, each a name or a number; a number needs no account."""
-    name, _, group_name = wanted.partition(":")
+def _find_user(text: str, passwd: str, group: str) -> User:
+    """Return the user of `USER` or `USER:GROUP`; both parts are names or numbers. A number needs no account.
+
+    Raises TareError for a name without an account.
+    """
+    name, _, group_name = text.partition(":")
     name = name or "0"
-    account = next((each for each in _parse_accounts(passwd, 7) if name in (each[0], each[2])), None)
+    account = next((fields for fields in _parse_accounts(passwd, 7) if name in (fields[0], fields[2])), None)
     number = _parse_id(account[2] if account else name, f"user {name}")
-    own = _parse_id(account[3], f"group of {name}") if account else 0
+    main_group = _parse_id(account[3], f"group of {name}") if account else 0
     groups: tuple[int, ...] = ()
     if group_name:
-        found = next((each for each in _parse_accounts(group, 4) if group_name in (each[0], each[2])), None)
-        own = _parse_id(found[2] if found else group_name, f"group {group_name}")
-    else:
-        listed = (each for each in _parse_accounts(group, 4) if account and account[0] in each[3].split(","))
-        groups = tuple(_parse_id(each[2], f"group {each[0]}") for each in listed)
-    return User(number, own, groups, (account[5] if account else "") or "/")
+        entry = next((fields for fields in _parse_accounts(group, 4) if group_name in (fields[0], fields[2])), None)
+        main_group = _parse_id(entry[2] if entry else group_name, f"group {group_name}")
+    else:  # engines use supplementary groups only if the image names no group
+        joined = (fields for fields in _parse_accounts(group, 4) if account and account[0] in fields[3].split(","))
+        groups = tuple(_parse_id(fields[2], f"group {fields[0]}") for fields in joined)
+    return User(number, main_group, groups, (account[5] if account else "") or "/")
 
 
 def _parse_accounts(text: str, fields: int) -> Iterable[list[str]]:
@@ -217,12 +221,12 @@ def _parse_accounts(text: str, fields: int) -> Iterable[list[str]]:
 
 def _parse_id(text: str, what: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > _MAX_ID:
-        raise TareError(f"the image has no {what}, as whom its program is to run", "give its number, or build it anew")
+        raise TareError(f"the image has no {what} to run its program", "give a number, or add the account")
     return int(text)
 
 
 def _merge_environment(words: Sequence[str], user: User) -> tuple[str, ...]:
-    """Return the variables; of two with one name the later one counts. PATH and HOME have defaults, as in engines."""
+    """Return the environment: the last variable of each name, with the engines' defaults for PATH and HOME."""
     pairs = (_PATH, f"HOME={user.home}", *(word for word in words if word.find("=") > 0))
     return tuple({word.partition("=")[0]: word for word in pairs}.values())
 

@@ -1,8 +1,8 @@
-"""Recipes of images: a base, and the packages that plug-ins declare.
+"""Recipes of images: base packages and the packages that plug-ins declare.
 
-There are three kinds. The image of instances has what the workloads of a suite run inside. The client root has the
-loads, so that a new load generator changes no byte of what is measured; all suites of usual workloads share one. The
-image of machines around other layers has the technologies of those.
+There are three main recipes. The guest image has the programs of a suite's workloads. The client root has the load
+generators. It is separate, so that a new load generator changes no byte of the guest image; suites of usual workloads
+share one client root. The machine image has the technologies that run in a nested stack's outer machine.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 
 _GIB = 1 << 30
-# What tare needs in every instance: to enter it, to look into it, and to boot it.
+# For every instance. tiny-initramfs, as a full initramfs takes longer to boot than the rest, and would be measured.
 GUEST_PACKAGES = ("iproute2", "kmod", "procps", "tiny-initramfs")
 CLIENT_PACKAGES = ("iproute2", "procps")
-# What tare needs in a machine around other layers, beside engines: networks, file systems, control groups, and SSH, as
-# any machine that is a host has it.
+# For an outer machine, in addition to engines: networks, file systems, control groups, and SSH, as tare reaches such a
+# machine like any host.
 MACHINE_PACKAGES = (*GUEST_PACKAGES, "e2fsprogs", "iptables", "openssh-client", "openssh-server", "util-linux")
 # Host keys, caches and logs differ from build to build, and nothing needs them. The host name is the build machine's.
 DROPPED = ("etc/hostname", "etc/ssh/ssh_host_*", "var/log/*", "var/cache/ldconfig/aux-cache", "etc/machine-id")
 # mke2fs zeroes the inode table; otherwise each guest's ext4lazyinit writes 30 MB during the measurement.
 MAKE_FILE_SYSTEM = ("mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0")
 MAKE_DISK = (*MAKE_FILE_SYSTEM, "-d")
-# mktirfs copies files into the initrd with the time of the build and their inodes' numbers: it is packed again.
+# mktirfs copies files into the initrd with the time of the build and their inode numbers: pack the initrd again, so
+# that equal recipes give equal bytes.
 MAKE_INITRD = f"""
 set -e
 mktirfs -m no --include-modules="$1" -o /boot/initrd "$(ls /lib/modules)"
@@ -47,37 +48,38 @@ rm -rf "$PWD" /boot/initrd.img-*
 
 @dataclass(frozen=True)
 class Recipe:
-    """The content of an image. Two recipes with the same `key` share a cached image.
+    """Content of an image. Two recipes with the same `key` share a cached image.
 
-    Without a `kernel`, it is a root file system that nothing boots.
+    If `kernel` is "", the image is a root file system without a disk.
     """
 
     release: Release = "bookworm"
     packages: tuple[str, ...] = GUEST_PACKAGES
     kernel: str = "linux-image-cloud-amd64"
-    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # the disk and the card
-    room_bytes: int = _GIB  # for what is written to its disk
-    server: bool = True  # whether our own server is in it
+    modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # for the disk and the card
+    room_bytes: int = _GIB  # free space on its disk
+    server: bool = True  # whether the image has tare's server `micro`
 
     @property
     def build_bytes(self) -> int:
-        """The room that building takes at most: more than four times its root, of 0.2, 0.35 to 0.7, or 1.3 GB today."""
+        """Upper limit of the disk space that the build uses."""
+        # More than four times the root, which has 0.2 GB without a kernel, 0.35 to 0.7 GB for guests, else 1.3 GB.
         return (1 if not self.kernel else 3 if self.server else 6) * _GIB
 
     def disk_bytes(self, installed_bytes: int) -> int:
-        """Return the size of its disk: what is installed, the room, a tenth for the file system; whole GiB."""
+        """Return the size of the disk: the installed files, the free space, a tenth for metadata, in whole GiB."""
         return math.ceil(1.1 * (installed_bytes + self.room_bytes) / _GIB) * _GIB
 
     @property
     def key(self) -> str:
-        """Hash of the package names, our programs, and how they are built."""
+        """Hash of the package names, tare's programs, and the tools and options that build them."""
         digest = self._digest()
         digest.update(build_host().run("cc", "--version", timeout=10, check=False).stdout)
         return digest.hexdigest()
 
     @property
     def archive_name(self) -> str:
-        """The name of its archive among others: the hash without the compiler, which another machine may not have."""
+        """Name of the archive: the hash without the compiler's version, as machines that use it need no compiler."""
         return self._digest().hexdigest()
 
     def _digest(self) -> hashlib._Hash:
@@ -93,38 +95,38 @@ def guest_recipe(
     release: Release = "bookworm",
     packages: Sequence[str] = (),
 ) -> Recipe:
-    """Return the recipe of the image for these workloads; by default for all but those with large packages.
+    """Return the recipe of the guest image for these workloads, with additional `packages`.
 
-    A suite may want additional packages.
+    If `workloads` is None, the image is for all workloads without large packages, such as a compiler.
     """
     chosen = _usual_workloads() if workloads is None else tuple(workloads)
-    room_bytes = max([_GIB, *(each.disk_bytes for each in chosen)])
-    wanted = _union_of_packages(GUEST_PACKAGES, (packages, *(each.packages for each in chosen)))
-    return Recipe(release, wanted, room_bytes=room_bytes)
+    room_bytes = max([_GIB, *(workload.disk_bytes for workload in chosen)])
+    union = _union_of_packages(GUEST_PACKAGES, (packages, *(workload.packages for workload in chosen)))
+    return Recipe(release, union, room_bytes=room_bytes)
 
 
 def client_recipe(workloads: Iterable[Workload] = (), release: Release = "bookworm") -> Recipe:
-    """Return the recipe of the client root: one for all usual workloads, with what these need beyond that."""
+    """Return the recipe of the client root for all usual workloads and these."""
     chosen = (*_usual_workloads(), *workloads)
     packages = _union_of_packages(CLIENT_PACKAGES, (each.client_packages for each in chosen))
     return Recipe(release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def sidecar_recipe(spec: ImageSpec) -> Recipe:
-    """Return the recipe of an image for services beside the one under test: nothing boots it."""
+    """Return the recipe of an image for sidecar services, which run in containers only."""
     packages = _union_of_packages(CLIENT_PACKAGES, (spec.packages,))
     return Recipe(spec.release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
 def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
-    """Return the recipe of machines around these technologies; around all that can be nested by default."""
+    """Return the recipe of outer machines for these technologies, by default for all that can be nested."""
     chosen = registry.create_all("technologies") if technologies is None else technologies
     packages = _union_of_packages(MACHINE_PACKAGES, (each.debian_packages for each in chosen if each.can_be_nested))
     return Recipe(packages=packages, room_bytes=6 * _GIB, server=False)
 
 
 def program_sources() -> list[Path]:
-    """Return the source files of the programs in the image, except our server."""
+    """Return the C source files of the image's programs."""
     return [path for path in program_folder().iterdir() if path.suffix in {".c", ".h"}]
 
 

@@ -1,6 +1,6 @@
-"""Images of others, brought into an OCI layout by skopeo: from registries, engines and archives, or from a plain root.
+"""Copies of foreign images in OCI layouts, made by skopeo from registries, engines, archives and plain roots.
 
-What the image says of its size is checked before it is copied, and what it holds before it is unpacked.
+tare checks the declared size of an image before it copies the image, and the content before it unpacks the image.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _HOST = LocalHost()
 _INSPECT_SECONDS = 300.0
 TOOLS = {"skopeo": "skopeo", "umoci": "umoci"}  # with their Debian packages
 _COPY_SECONDS = 3600.0
-_TAG = "image"
+_TAG = "image"  # any name would do: a layout needs one
 _MESSAGE = re.compile(r'level=fatal msg="((?:[^"\\]|\\.)*)"')
-# Options of tar: equal content makes equal bytes. What overlayfs notes for itself is none of a layer's.
+# Options of tar with which equal content gives equal bytes. Attributes that overlayfs sets for itself are left out.
 _TAR_OPTIONS = (
     *("--one-file-system", "--sort=name", "--numeric-owner", "--format=posix"),
     *("--xattrs", "--xattrs-include=*", "--xattrs-exclude=trusted.overlay.*"),
     "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
 )
-_FORM_COUNT = 4  # of what is unpacked: layers, directory, archive and disk
-# Words in a line of skopeo's, what they mean, and what to do.
+_FORM_COUNT = 4  # copies of the unpacked content that need disk space: layers, directory, archive and disk
+# Patterns of skopeo's messages, each with its meaning and a hint. The first match counts.
 _KNOWN_ERRORS = (
     (
         r"unauthorized|authentication required|access to the resource is denied|Forbidden|\bdenied\b",
@@ -50,7 +50,7 @@ _KNOWN_ERRORS = (
     (
         "manifest unknown|name unknown|repository name not known|Not Found",
         "the registry has no such image",
-        "look at its name and its tag",
+        "check its name and its tag",
     ),
     (
         "dial tcp|i/o timeout|no such host|TLS handshake|x509|server gave HTTP response",
@@ -69,7 +69,7 @@ _KNOWN_ERRORS = (
             "|reference does not exist|not found in archive|Tag .* not found|more than one image"
         ),
         "there is no image of this name",
-        "look at its name and its tag",
+        "check its name and its tag",
     ),
     ("no such file or directory", "there is no such file", "give the path of the image"),
     (
@@ -85,7 +85,7 @@ _KNOWN_ERRORS = (
 
 
 class ImageUnavailable(TareError):
-    """skopeo cannot get an image from where it was looked for."""
+    """skopeo cannot get an image from the place where tare looked."""
 
 
 class ImageFileUnavailable(ImageUnavailable):
@@ -100,9 +100,9 @@ def this_architecture() -> str:
 
 
 def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, str]:
-    """Return the first of the image's places that has it, and the digest there; raises TareError.
+    """Return the first place that has the image, and its digest there.
 
-    If no place has it, the error names each of them with its reason.
+    Raises TareError if no place has the image, with the reason of each place.
     """
     places = source.candidate_sources()
     refusals = []
@@ -114,13 +114,13 @@ def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, s
     if len(refusals) == 1:
         raise refusals[0]
     what = f"{source}: it is in none of {len(places)} places: {'; '.join(map(str, refusals))}"
-    raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a store of its own")
+    raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a separate store")
 
 
 def resolve_digest(source: ImageReference, scratch: Path) -> str:
-    """Return the digest that names the very image: of its manifest, or of the tar file of a root file system.
+    """Return the digest of an image's manifest, or of the tar file of a root file system.
 
-    A directory is packed for that. Raises TareError if there is no such image, or if it is too large.
+    A directory is first packed into a tar file. Raises TareError if the image does not exist or is too large.
     """
     if not source.transport:
         return f"sha256:{_pack_root(source, scratch)}"
@@ -132,20 +132,21 @@ def resolve_digest(source: ImageReference, scratch: Path) -> str:
         str(source),
         seconds=_INSPECT_SECONDS,
     )
-    raw = output.stdout
+    raw = output.stdout  # unchanged bytes, as their hash is the digest
     if not choose_platform(raw, this_architecture()) and b'"layers"' in raw:
         _check_declared_size(source, read_manifest(raw), scratch)
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
 def copy_to_layout(source: ImageReference, digest: str, scratch: Path) -> Path:
-    """Copy an image into a layout in `scratch`; return its folder."""
+    """Copy an image into an OCI layout in `scratch`; return the layout's folder. Raises TareError."""
     layout = scratch / "layout"
     if not source.transport:
         _wrap_in_layout(scratch, layout)
         return layout
     origin = source.name_with_digest(digest) if source.transport == "docker://" else str(source)
-    # umoci unpacks no zstd. What is compressed by gzip stays as it is.
+    # umoci of Debian 12 unpacks no zstd, and takes uncompressed layers of `docker save` for gzip. skopeo compresses
+    # these layers by gzip, and keeps the others.
     options = (
         "--quiet",
         "--dest-compress-format=gzip",
@@ -156,18 +157,18 @@ def copy_to_layout(source: ImageReference, digest: str, scratch: Path) -> Path:
 
 
 def read_layout_manifest(layout: Path) -> Manifest:
-    """Read the manifest of the image in a layout."""
-    described = json.loads((layout / "index.json").read_bytes())["manifests"]
-    return read_manifest(blob_path(layout, str(described[0]["digest"])).read_bytes())
+    """Return the manifest of the image in a layout; raises TareError."""
+    entries = json.loads((layout / "index.json").read_bytes())["manifests"]
+    return read_manifest(blob_path(layout, str(entries[0]["digest"])).read_bytes())
 
 
 def blob_path(layout: Path, digest: str) -> Path:
-    """Return the file of a part of the image in a layout."""
+    """Return the path of the part with this digest in a layout."""
     return layout / "blobs/sha256" / digest.removeprefix("sha256:")
 
 
 def check_layers(source: ImageReference, layout: Path, manifest: Manifest) -> UnpackedSize:
-    """Count what the image unpacks to; raises TareError if that is too much for its limit or the disk."""
+    """Return the unpacked size of the image in a layout; raises TareError if it exceeds the limit or the disk."""
     _check_declared_size(source, manifest, layout)
     size = check_unpacked_size((blob_path(layout, layer.digest) for layer in manifest.layers), source.most_bytes)
     _check_free_space(source, _FORM_COUNT * size.content_bytes, layout)
@@ -175,14 +176,14 @@ def check_layers(source: ImageReference, layout: Path, manifest: Manifest) -> Un
 
 
 def unpack_layout(source: ImageReference, layout: Path, root: Path) -> None:
-    """Unpack an image by umoci, which keeps every file within `root`, wherever paths and links lead."""
-    around = root.with_name("unpacking")  # all that whiteouts could reach, should a path ever lead out of the root
+    """Unpack an image by umoci, which resolves all paths and links within `root`. Raises TareError."""
+    around = root.with_name("unpacking")  # limits the damage if a whiteout ever leads out of the root
     around.mkdir()
     argv = ("umoci", "raw", "unpack", "--image", f"{layout}:{_TAG}", str(around / "root"))
     output = _HOST.run(*argv, timeout=_COPY_SECONDS, check=False)
     if output.exit_code:
-        words = output.stderr.decode("utf-8", "replace").strip().rpartition("\u2a2f")[2].strip()
-        raise TareError(f"{source}: cannot be unpacked: {words[-300:]}", "get or build the image again")
+        message = output.stderr.decode("utf-8", "replace").strip().rpartition("\u2a2f")[2].strip()
+        raise TareError(f"{source}: cannot be unpacked: {message[-300:]}", "get or build the image again")
     (around / "root").rename(root)
     around.rmdir()
 
@@ -198,21 +199,21 @@ def _run_skopeo(source: ImageReference, *arguments: str, seconds: float) -> Outp
 
 
 def translate_error(source: ImageReference, printed: str) -> ImageUnavailable:
-    """Turn what skopeo printed into an error of ours."""
-    found = _MESSAGE.findall(printed)
-    words = (found[-1] if found else printed.strip()).replace('\\"', '"')
-    last = words.removeprefix(f'Error parsing image name "{source}": ')
+    """Return the error for skopeo's output, with a meaning and a hint if the message is known."""
+    messages = _MESSAGE.findall(printed)
+    message = (messages[-1] if messages else printed.strip()).replace('\\"', '"')
+    last = message.removeprefix(f'Error parsing image name "{source}": ')
     kind = ImageFileUnavailable if source.path else ImageUnavailable
-    if source.path:  # it has been named
+    if source.path:  # the error begins with the path already
         last = last.replace(f"{source.path}/", "").rpartition(str(source.path))[2].lstrip('": ')
     for pattern, what, hint in _KNOWN_ERRORS:
-        if re.search(pattern, words):
+        if re.search(pattern, message):
             return kind(f"{source}: {what}: {last[-300:]}", hint)
     return kind(f"{source}: skopeo cannot copy it: {last[-300:]}", f"try by hand: skopeo inspect {source}")
 
 
 def _access_options(source: ImageReference, credentials: str, daemon: str) -> tuple[str, ...]:
-    """Return the options for the user's credentials, and for Docker's daemon where its client finds it."""
+    """Return skopeo's options for the user's credentials, or for the Docker daemon of DOCKER_HOST."""
     if source.credentials and source.transport == "docker://":
         return (f"{credentials}={source.credentials}",)
     host = os.environ.get("DOCKER_HOST", "")
@@ -223,7 +224,10 @@ def _access_options(source: ImageReference, credentials: str, daemon: str) -> tu
 
 
 def _pack_root(source: ImageReference, scratch: Path) -> str:
-    """Put a root's tar archive, not compressed, into `scratch`; return its SHA-256."""
+    """Write an uncompressed tar archive of a root file system to `scratch`; return its SHA-256.
+
+    Raises UsageError if the source is missing or damaged, and TareError if it is too large.
+    """
     path, target = Path(source.name), scratch / "layer.tar"
     if is_directory := exists(path) and path.is_dir():
         pack_folder(path, target)
@@ -233,7 +237,7 @@ def _pack_root(source: ImageReference, scratch: Path) -> str:
         with (target if is_directory else path).open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            stream = gzip.GzipFile(fileobj=file) if packed else file
+            stream = gzip.GzipFile(fileobj=file) if packed else file  # packed or not, a root has the same digest
             return _hash_stream(stream, None if is_directory else target, source.most_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UsageError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
@@ -244,7 +248,7 @@ def _hash_stream(stream: BinaryIO | gzip.GzipFile, target: Path | None, max_byte
     with (target or Path(os.devnull)).open("wb") as file:
         while chunk := stream.read(1 << 20):
             length += len(chunk)
-            if length > 2 * max_bytes + (1 << 20):  # with the headers of its files
+            if length > 2 * max_bytes + (1 << 20):  # the headers of many small files may be as long as their content
                 raise too_large_error(max_bytes)
             digest.update(chunk)
             file.write(chunk)
@@ -252,13 +256,13 @@ def _hash_stream(stream: BinaryIO | gzip.GzipFile, target: Path | None, max_byte
 
 
 def pack_folder(root: Path, archive: Path) -> None:
-    """Write a directory as a tar archive: equal content makes equal bytes."""
+    """Write a directory as a tar archive, with equal bytes for equal content."""
     build_host().run("tar", "-C", str(root), *_TAR_OPTIONS, "-cf", str(archive), ".", timeout=_COPY_SECONDS)
 
 
 def ensure_archive(host: Host, image: Image) -> None:
-    """Make the archive of an image with a layer, unless it is there; any other image has its archive."""
-    if image.layer:
+    """Make the archive of an image on its host, unless it exists."""
+    if image.layer:  # the archive of any other image is made with the image
         archive = str(image.archive)
         make = f'[ -e "$1" ] || {{ tar -C "$2" {shlex.join(_TAR_OPTIONS)} -cf "$1.new" . && mv "$1.new" "$1"; }}'
         prefix, root = merged_root(image)
@@ -266,18 +270,21 @@ def ensure_archive(host: Host, image: Image) -> None:
 
 
 def merged_root(image: Image) -> tuple[tuple[str, ...], str]:
-    """Return the prefix of a command for which the whole tree of an image is in one directory, and that directory."""
+    """Return a directory with the whole tree of an image, and the command prefix with which the directory exists.
+
+    For an image with a layer, the prefix mounts image and layer in a private namespace. The prefix is the first result.
+    """
     if not image.layer:
         return (), str(image.root)
     root = str(image.layer.with_name("whole"))
     script = 'mkdir -p "$2" && mount -t overlay -o "lowerdir=$1" tare-layer "$2" && shift 2 && exec "$@"'
-    # Without the variable, recent versions of mount take no list of more than 256 characters.
+    # Without the variable, recent versions of mount reject options of more than 256 characters.
     words = ("env", "LIBMOUNT_FORCE_MOUNT2=always", "sh", "-c", script, "sh", image.lowerdir, root)
     return (*DIE_WITH_PARENT_PREFIX, *words), root
 
 
 def _wrap_in_layout(scratch: Path, layout: Path) -> None:
-    """Make a layout of the one layer in `scratch`; its configuration does not say how to start it."""
+    """Make a layout of the one layer in `scratch`, with an empty configuration."""
     layer, image = scratch / "layer.tar", f"{layout}:{_TAG}"
     for words in (("init", "--layout", str(layout)), ("new", "--image", image)):
         _HOST.run("umoci", *words, timeout=_INSPECT_SECONDS)
@@ -286,7 +293,7 @@ def _wrap_in_layout(scratch: Path, layout: Path) -> None:
 
 
 def _check_declared_size(source: ImageReference, manifest: Manifest, folder: Path) -> None:
-    """Refuse an image whose own words of its size are too large already."""
+    """Raise TareError if the declared size of an image exceeds the limit or the disk."""
     if manifest.size_bytes > source.most_bytes:
         raise too_large_error(source.most_bytes)
     _check_free_space(source, manifest.size_bytes, folder)

@@ -1,4 +1,4 @@
-"""Files and folders in the tree of an image, which may be untrusted: no link in it leads tare out of it."""
+"""Files and folders in the tree of an image. The image may be untrusted: no link in the tree leads tare out of it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from pathlib import Path, PurePosixPath
 from tare.model.errors import TareError, UsageError, format_os_error
 from tare.model.files import exists
 
-# 2026-01-01, in seconds since 1970: the time of what tare puts into an image, so that the same content has the same
-# bytes. Not 1970-01-01, which gzip refuses.
+# 2026-01-01 in seconds since 1970: the time of all files that tare puts into an image, so that equal content gives
+# equal bytes. Not 1970-01-01, which gzip refuses.
 TIME_OF_FILES = 1_767_225_600
-CLOCK_SECONDS = 1.0  # by which the file system's clock may be behind
+CLOCK_SECONDS = 1.0  # the file system's clock may be behind by a tick
 _MAX_BYTES = 16 << 20
+_MAX_LINKS = 40  # the kernel's limit for one path
 _HOSTS = b"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
 
 
 def ensure_folder(root: Path, name: str) -> Path:
-    """Make a folder in an image's tree, unless it is there; raises TareError if a link or a file is in its place."""
+    """Create a folder in an image's tree unless it exists; return its path.
+
+    Raises TareError if a link or a file is in its place.
+    """
     path = root
     for part in PurePosixPath(name).parts:
         path /= part
         if not os.path.lexists(path):
             path.mkdir(mode=0o755)
-            path.chmod(0o1777 if part == "tmp" else 0o755)
+            path.chmod(0o1777 if part == "tmp" else 0o755)  # whatever the umask
         elif not stat.S_ISDIR(path.lstat().st_mode):
             what = (
                 f"the image has no folder at /{path.relative_to(root)} but a {_file_kind(path)}: tare needs one there"
@@ -41,10 +45,10 @@ def _file_kind(path: Path) -> str:
 
 
 def read_text_in(root: Path, name: str) -> str:
-    """Return the text of a file in an image's tree; empty if it is not there, or is reached through a link."""
+    """Return up to 16 MiB of a text file in an image's tree; "" if it is missing or behind a link."""
     path = root / name
     try:
-        if any(each.is_symlink() for each in (path, *path.parents) if root in each.parents):
+        if any(part.is_symlink() for part in (path, *path.parents) if root in part.parents):
             return ""
         if not stat.S_ISREG(path.lstat().st_mode):
             return ""
@@ -54,17 +58,47 @@ def read_text_in(root: Path, name: str) -> str:
         return ""
 
 
+def resolve_inside(trees: Sequence[Path], place: str) -> list[Path]:
+    """Resolve a path as a process in the image would: absolute links start at the root of the trees.
+
+    Return the existing paths in the trees, the upper first; [] if there is none, or after more than 40 links.
+    """
+    left = list(reversed(PurePosixPath("/", place).parts[1:]))
+    at, links = PurePosixPath("/"), 0
+    while left:
+        part = left.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        # Not Path.resolve(): an absolute link of the image would lead to this machine's files.
+        here = next(iter(_existing_paths(trees, at / part)), trees[0])
+        if not os.path.islink(here):  # noqa: PTH114 - Path.is_symlink raises for a name that is too long
+            at = at / part
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return []
+        target = PurePosixPath(here.readlink())
+        at = PurePosixPath("/") if target.is_absolute() else at
+        left += reversed([name for name in target.parts if name != "/"])
+    return _existing_paths(trees, at)
+
+
+def _existing_paths(trees: Sequence[Path], at: PurePosixPath) -> list[Path]:
+    return [path for tree in trees if os.path.lexists(path := tree.joinpath(*at.parts[1:]))]
+
+
 def write_in(root: Path, name: str, content: bytes) -> Path:
-    """Write a file in an image's tree, in place of what is there."""
+    """Write a file in an image's tree, in place of an existing file or link; return its path. Raises TareError."""
     path = ensure_folder(root, str(PurePosixPath(name).parent)) / PurePosixPath(name).name
-    path.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)  # an existing link could lead to a file of this machine
     path.write_bytes(content)
     path.chmod(0o644)
     return path
 
 
 def put_name_files(root: Path) -> None:
-    """Give an image's tree `localhost` and no name server, unless it has its own; a link in place of /etc stays."""
+    """Write /etc/hosts with `localhost` and an empty /etc/resolv.conf, unless they exist or /etc is a link."""
     if (root / "etc").is_symlink():
         return
     for name, content in (("hosts", _HOSTS), ("resolv.conf", b"")):
@@ -73,9 +107,9 @@ def put_name_files(root: Path) -> None:
 
 
 def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
-    """Copy files and folders into an image's tree: pairs of a path there and one of this machine.
+    """Copy files and folders into an image's tree; `files` are pairs of a path there and a path on this machine.
 
-    Raises TareError if one of them cannot be read or put there.
+    Raises TareError if a file cannot be read or written.
     """
     for target, source in files:
         name = target.strip("/")
@@ -91,7 +125,7 @@ def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
 
 
 def normalize_times(root: Path, since: float, tare_folder: str = "") -> None:
-    """Set the time of what has changed in an image's tree `since` then, and of all below its folder `tare_folder`."""
+    """Set the time of the files that were changed after `since`, and of all files below `tare_folder`."""
     for folder, folders, files in os.walk(root):
         for path in (folder, *(f"{folder}/{name}" for name in (*folders, *files))):
             if os.lstat(path).st_mtime >= since or (tare_folder and Path(path).is_relative_to(root / tare_folder)):
@@ -99,7 +133,7 @@ def normalize_times(root: Path, since: float, tare_folder: str = "") -> None:
 
 
 def hash_files(files: Sequence[tuple[str, str]]) -> str:
-    """Return a hash of what would be copied, with names and permissions; empty without files. Raises TareError."""
+    """Return a hash of the files to copy, with names and permissions; "" without files. Raises TareError."""
     digest = hashlib.sha256()
     for target, source in files:
         if not exists(source):
@@ -118,7 +152,7 @@ def hash_files(files: Sequence[tuple[str, str]]) -> str:
 
 
 def _walk(source: Path) -> Iterator[tuple[Path, str]]:
-    """Yield a file, or a folder and all in it, each with its path from there."""
+    """Yield a file, or a folder and all files below it, with their paths relative to `source`."""
     yield source, ""
     if source.is_dir():
         for path in sorted(source.rglob("*")):

@@ -1,1 +1,1 @@
-"""Telemetry: what the host and the instance used while a trial ran."""
+"""Telemetry: resource usage of machine and instances during trials, and noise of the machine."""

@@ -1,6 +1,6 @@
-"""One reading of what a machine has used up to now; of an instance, see instances.py.
+"""Readings of a machine's cumulative resource usage. Those of an instance are in instance_reader.py.
 
-The kernel's files come from tare/telemetry/files.py. A value that cannot be read is None.
+The kernel's files come from kernel_files.py. A value that cannot be read is None.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_pack
 
 @dataclass(frozen=True)
 class UsageReading:
-    """What a scope has used up to a moment, in seconds and bytes and counts; None if it was not read.
+    """Resource usage of a machine or an instance up to a moment. A value is None if it was not read.
 
-    All are counters but `memory_bytes`, `swap_bytes` and `charged_bytes`. `cpus` are the ticks of each
-    CPU by its number, as in `ProcStat`.
+    CPU, pressure and `disk_busy` are in seconds. All values are counters except `memory_bytes`, `swap_bytes` and
+    `charged_bytes`. `cpus` are the ticks of each CPU by its number, as in `ProcStat`.
     """
 
     cpu_user: float | None = None
@@ -74,9 +74,9 @@ class UsageReading:
 
 @dataclass(frozen=True)
 class HostTotals:
-    """Counters since boot that are read only at the beginning and the end of a trial.
+    """Counters since boot, which are read only at the start and the end of a trial.
 
-    `throttled` counts how often a core was slowed down to cool.
+    `throttled` is the number of times that a core was slowed down to cool. A value is None if unknown.
     """
 
     all_cpus: CpuTimes | None
@@ -85,7 +85,7 @@ class HostTotals:
 
 
 def read_totals(files: Files) -> HostTotals:
-    """Read what the whole machine has used since boot."""
+    """Return the machine's counters since boot."""
     counts = (read_or_none(int, files.text, path) for path in files.find_paths(THROTTLED))
     throttled = [count for count in counts if count is not None]
     swapped = read_or_none(parse_swapped_pages, files.text, "/proc/vmstat")
@@ -97,7 +97,7 @@ def read_totals(files: Files) -> HostTotals:
 
 
 class HostReader:
-    """Reads what a machine has used since boot."""
+    """Reader of a machine's resource usage since boot."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -107,10 +107,10 @@ class HostReader:
         self._disks = frozenset(whole_disks([disk.name for disk in disks]))
 
     def read(self, whole: bool) -> UsageReading:
-        """Read the most important counters; with `whole`, all of them, and the memory."""
+        """Return CPU time, transfers and traffic; if `whole`, also memory, swap and pressure."""
         text = self._files.text
-        disks = read_or_none(partial(parse_disks, wanted=self._disks), text, "/proc/diskstats")
-        interfaces = read_or_none(partial(parse_interfaces, wanted=self._interfaces), text, "/proc/net/dev")
+        disks = read_or_none(partial(parse_disks, devices=self._disks), text, "/proc/diskstats")
+        interfaces = read_or_none(partial(parse_interfaces, names=self._interfaces), text, "/proc/net/dev")
         disk = sum_counters(disks, self._disks)
         return UsageReading(
             **_cpu_fields(read_or_none(parse_stat, text, "/proc/stat")),
@@ -143,12 +143,12 @@ def _zip_fields(names: Iterable[str], counted: Iterable[float] | None) -> Fields
 
 
 def network_fields(network: ByteCounters | None) -> Fields:
-    """Return the fields of what interfaces have transferred together."""
+    """Return the fields of the traffic of interfaces; {} if it is unknown."""
     return _zip_fields(_NETWORK, network and network[1:5])
 
 
 def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:
-    """Return the fields of the pressure on CPU, memory and disks."""
+    """Return the fields of the pressures on CPU, memory and disks, in this order."""
     cpu, memory, disks = pressures
     return {
         "pressure_cpu": cpu and cpu.some_seconds,

@@ -1,9 +1,9 @@
-"""Read an instance's cumulative usage from its cgroup and processes.
+"""Readings of an instance's cumulative resource usage, from its control group and its processes.
 
-A group counts for all its processes, also for those that have ended. It stands for the instance only if every process
-in it, and in the groups below it, is one of the instance's. The others of the instance, such as the shim of a
-container, are read one by one (instances.py). Formats: the kernel's Documentation/admin-guide/cgroup-v2.rst,
-cgroup-v1/cpuacct.rst and cgroup-v1/memory.rst.
+A group's counters include processes that have ended. tare uses a group only if all processes in it, and in the groups
+below it, belong to the instance. The instance's other processes, such as the shim of a container, are read one by one.
+The kernel documents the formats in Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpuacct.rst and
+cgroup-v1/memory.rst.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tare.telemetry.procfs import (
 
 _T = TypeVar("_T")
 
-_MAX_ATTEMPTS = 3  # a process may begin between two lists of them
+_MAX_ATTEMPTS = 3  # a process that starts between two listings makes an attempt fail
 _RESOURCES = ("cpu", "memory", "io")
 _CPU_V2 = ("_usec", "cpu.stat", 1_000_000)
 _DEVICE = re.compile(r"^(\d+:\d+) .*?\brios=(\d+) wios=(\d+)", re.MULTILINE)
@@ -46,7 +46,10 @@ Processes = Callable[[], Sequence[int]]
 
 @dataclass(frozen=True)
 class InstanceCgroup:
-    """A control group that an instance has alone: its folders. `memory` is empty where memory is counted elsewhere."""
+    """Folders of a control group with processes of one instance only.
+
+    `memory` is "" if the instance's memory is not counted in a group of the same name.
+    """
 
     version: int
     cpu: str
@@ -54,9 +57,9 @@ class InstanceCgroup:
 
 
 def find_instance_cgroup(processes: Callable[[], Sequence[int]], read: Callable[[str], str]) -> InstanceCgroup | None:
-    """Find the group of this machine that has most of an instance's processes, and none of others.
+    """Return the group of this machine with the most processes of an instance and no other processes; None without one.
 
-    Over SSH, where `read` has no other files than those of a sample, there is none.
+    Over SSH, the result is None, because `read` has only the files of a sample there.
     """
     try:
         layout = parse_layout(read("/proc/self/mounts"))
@@ -69,7 +72,7 @@ def find_instance_cgroup(processes: Callable[[], Sequence[int]], read: Callable[
 def _find_cgroup(layout: Layout, pids: Sequence[int], read: Callable[[str], str]) -> InstanceCgroup | None:
     try:
         lists = [read(f"/proc/{pid}/cgroup") for pid in pids]
-    except OSError:  # one has ended meanwhile
+    except OSError:  # a process has ended meanwhile
         return None
     names = [parse_group(text, "cpuacct", layout.version) for text in lists]
     for name in sorted({*names} - {"", "/"}, key=lambda name: (-names.count(name), name)):
@@ -86,7 +89,7 @@ def _has_only(folder: str, pids: Collection[int]) -> bool:
 
 
 class CgroupReader:
-    """Reads what a group has counted; None for what its version does not count, or what cannot be read."""
+    """Reader of a group's counters. A result is None if the group's version does not count it, or it cannot be read."""
 
     def __init__(self, files: Files, group: InstanceCgroup) -> None:
         self._files = files
@@ -94,31 +97,31 @@ class CgroupReader:
         self._devices = frozenset(read_or_none(device_numbers, files.text, "/proc/diskstats") or ())
 
     def members(self) -> frozenset[int]:
-        """Return the numbers of its processes."""
+        """Return the PIDs in the group and in the groups below it."""
         return frozenset(processes_below(LocalHost(), self._group.cpu))
 
     def cpu_seconds(self) -> tuple[float, float] | None:
-        """Read what all have used, in user mode and in the kernel, since it was made."""
+        """Return the seconds of CPU time in user mode and in the kernel since the group was created."""
         name, file, per_second = _CPU_V2 if self._group.version == 2 else ("", "cpuacct.stat", TICKS_PER_SECOND)
         times = self._read(lambda text: parse_counts(text, f"user{name}", f"system{name}"), file)
         return (times[0] / per_second, times[1] / per_second) if times else None
 
     def charged_bytes(self) -> tuple[int | None, int | None]:
-        """Read what is charged to it: memory, with the page cache, and swap."""
+        """Return the charged bytes of memory, with the page cache, and of swap."""
         if self._group.version == 2:
             return self._read_memory("memory.current"), self._read_memory("memory.swap.current")
         memory, both = self._read_memory("memory.usage_in_bytes"), self._read_memory("memory.memsw.usage_in_bytes")
-        # The two are not read in one moment.
+        # The difference may be negative for an instant, as the two files are read one after the other.
         return memory, None if memory is None or both is None else max(0, both - memory)
 
     def pressures(self) -> Iterator[Pressure | None]:
-        """Read the pressure on CPU, memory and disks."""
+        """Yield the pressures on CPU, memory and disks."""
         for resource in _RESOURCES:
             yield self._read(parse_pressure, f"{resource}.pressure") if self._group.version == 2 else None
 
     def transfers(self) -> tuple[int, int] | None:
-        """Read how many reads and writes reached disks. Version 1 does not know whose the delayed writes are."""
-        if self._group.version == 1:
+        """Return the numbers of reads and writes that reached disks."""
+        if self._group.version == 1:  # does not attribute delayed writes to groups
             return None
         return self._read(lambda text: parse_transfers(text, self._devices), "io.stat")
 
@@ -130,7 +133,7 @@ class CgroupReader:
 
 
 def parse_counts(text: str, *names: str) -> tuple[int, ...]:
-    """Read counters of lines with a name and a number. Raises ValueError if one is missing."""
+    """Parse the counters of these names from lines with a name and a number; raises ValueError if one is missing."""
     counts = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
     missing = [name for name in names if name not in counts]
     if missing:
@@ -139,13 +142,13 @@ def parse_counts(text: str, *names: str) -> tuple[int, ...]:
 
 
 def parse_transfers(text: str, devices: Collection[str]) -> tuple[int, int]:
-    """Read from io.stat the numbers of reads and writes of these devices, `MAJOR:MINOR`."""
-    found = [(int(reads), int(writes)) for device, reads, writes in _DEVICE.findall(text) if device in devices]
-    return sum(reads for reads, _ in found), sum(writes for _, writes in found)
+    """Parse the numbers of reads and writes of these devices (`MAJOR:MINOR`) from io.stat."""
+    pairs = [(int(reads), int(writes)) for device, reads, writes in _DEVICE.findall(text) if device in devices]
+    return sum(reads for reads, _ in pairs), sum(writes for _, writes in pairs)
 
 
 def device_numbers(text: str) -> tuple[str, ...]:
-    """Read from /proc/diskstats the numbers of whole disks, `MAJOR:MINOR`."""
+    """Parse the numbers (`MAJOR:MINOR`) of whole disks from /proc/diskstats."""
     lines = [line.split(None, 3) for line in text.splitlines()]
     numbers = {words[2]: f"{words[0]}:{words[1]}" for words in lines if len(words) == 4}
     return tuple(numbers[name] for name in whole_disks(tuple(numbers)))
@@ -153,7 +156,7 @@ def device_numbers(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _ProcessReading:
-    """One process as it was read. `transfer` is None without the permission to read it."""
+    """Reading of one process. `transfer` is None without the permission to read it."""
 
     identity: Identity
     times: ProcessTimes
@@ -162,10 +165,10 @@ class _ProcessReading:
 
 
 class InstanceReader:
-    """Reads what an instance has used since the first reading, also by processes that have ended.
+    """Reader of an instance's resource usage since the first reading, including processes that have ended.
 
-    The CPU time is that of its control group, and of those of its processes that are not in it. Without a group of its
-    own, it is that of its processes.
+    The CPU time is that of the instance's control group and of its processes outside of the group. Without a dedicated
+    group, the CPU time is that of its processes.
     """
 
     def __init__(self, files: Files, processes: Processes) -> None:
@@ -173,7 +176,8 @@ class InstanceReader:
         group = find_instance_cgroup(processes, files.text)
         self._group = CgroupReader(files, group) if group else None
         self._group_began: tuple[float, float] | None = None
-        # Like the start of a process, this is in hundredths, rounded down. If unknown, no process counts as born later.
+        # The uptime and the start of a process are both in hundredths of a second, rounded down, so that they can be
+        # compared. If the uptime is unknown, no process counts as started later.
         uptime = read_or_none(lambda text: float(text.partition(" ")[0]), files.text, "/proc/uptime")
         self._began_seconds = math.inf if uptime is None else uptime
         self._first = True
@@ -185,13 +189,13 @@ class InstanceReader:
 
     @property
     def has_group(self) -> bool:
-        """Whether it has a group of its own: then its CPU time is known without a list of its processes."""
+        """Whether the instance has a dedicated group, whose CPU time needs no list of processes."""
         return self._group is not None
 
     def read(self, pids: Sequence[int], whole: bool) -> UsageReading:
-        """Read the CPU time and the traffic; if it is to be whole, also what takes a file for each of these processes.
+        """Return CPU time and traffic; if `whole`, also memory and transfers, for which each process has files.
 
-        Without a group, it is always whole. All values are None if none of the processes can be read.
+        An instance without a group always gets a whole reading. All values are None if no process can be read.
         """
         if self._group is not None and not whole:
             outside = [
@@ -223,20 +227,21 @@ class InstanceReader:
         )
 
     def _read_processes(self, pids: Sequence[int]) -> list[_ProcessReading]:
-        # Parents before their children: a child that ends meanwhile is then missed for a moment, but never seen twice.
+        # Read parents before their children. A child that ends meanwhile is then missing for one sample; in the other
+        # order it would count twice, by itself and in its parent.
         ordered = sorted(dict.fromkeys(pids), key=lambda pid: self._starts.get(pid, math.inf))
         processes = [process for pid in ordered if (process := _read_process(self._files, pid)) is not None]
         self._starts = dict(each.identity for each in processes)
         return processes
 
     def _find_born(self, processes: Iterable[tuple[Identity, ProcessTimes]]) -> frozenset[Identity]:
-        """Return those that began after the first reading."""
+        """Return the processes that started after the first reading."""
         if self._first:
             return frozenset()
         return frozenset(identity for identity, times in processes if times.started_seconds >= self._began_seconds)
 
     def _sum_cpu(self, processes: Sequence[tuple[int, ProcessTimes]]) -> Fields:
-        """Add up processes, with the children that they have waited for."""
+        """Return the CPU times of processes, with the children that they have waited for."""
         times = {(pid, each.started_seconds): each for pid, each in processes}
         born = self._find_born(times.items())
         return {
@@ -245,7 +250,10 @@ class InstanceReader:
         }
 
     def _cpu_with_group(self, group: CgroupReader, outside: Sequence[tuple[int, ProcessTimes]]) -> Fields:
-        """Add up the group, and processes outside without their children: those in the group have been counted."""
+        """Return the CPU times of the group and of the processes outside, without their children.
+
+        The group has counted the children already.
+        """
         now = group.cpu_seconds()
         if now is None:
             return {}
@@ -262,7 +270,7 @@ class InstanceReader:
         read: dict[Identity, Count] = {}
         written: dict[Identity, Count] = {}
         for each in processes:
-            if each.transfer is None:  # a sum over the others would look like the whole
+            if each.transfer is None:  # a partial sum would look like the whole
                 return None, None
             read[each.identity] = _transfer_count(each, each.transfer.in_bytes)
             written[each.identity] = _transfer_count(each, each.transfer.out_bytes)
@@ -279,7 +287,7 @@ def _cgroup_fields(group: CgroupReader) -> Fields:
 def _read_process(files: Files, pid: int) -> _ProcessReading | None:
     times = read_or_none(parse_process_times, files.short_text, f"/proc/{pid}/stat")
     resident = read_or_none(parse_resident_bytes, files.short_text, f"/proc/{pid}/statm")
-    if times is None or resident is None:  # it has vanished
+    if times is None or resident is None:  # the process has ended
         return None
     transfer = read_or_none(parse_process_transfer, files.short_text, f"/proc/{pid}/io")
     return _ProcessReading((pid, times.started_seconds), times, resident, transfer)
@@ -298,29 +306,30 @@ def _transfer_count(process: _ProcessReading, moved_bytes: float) -> Count:
 
 
 class _NetworkCounters:
-    """Traffic since the first reading, in the network namespace of the first process whose namespace is not tare's.
+    """Counters of an instance's traffic since the first reading.
 
-    Over SSH, tare's namespace is that of the SSH server.
+    They are those of the network namespace of the first process whose namespace is not tare's; over SSH, not that of
+    the SSH server.
     """
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._ours = _read_namespace(files, "self")
+        self._tare_namespace = _read_namespace(files, "self")
         self._before: dict[int, ByteCounters] = {}
-        self._source: tuple[int, int] | None = None  # the process, and its namespace
+        self._source: tuple[int, int] | None = None  # the process and its namespace
 
     def find_and_read(self, pids: Sequence[int]) -> ByteCounters | None:
-        """Find the namespace among these processes, and read it."""
+        """Find the instance's namespace among these processes, and read it; None if there is none."""
         self._source = None
         for pid in pids:
             namespace = _read_namespace(self._files, str(pid))
-            if self._ours is not None and namespace is not None and namespace != self._ours:
+            if self._tare_namespace is not None and namespace is not None and namespace != self._tare_namespace:
                 self._source = pid, namespace
                 break
         return self.read_again()
 
     def read_again(self) -> ByteCounters | None:
-        """Read the namespace that was found last."""
+        """Read the namespace of the last `find_and_read`; None if there is none."""
         if self._source is None:
             return None
         pid, namespace = self._source

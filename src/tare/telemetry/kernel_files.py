@@ -1,7 +1,7 @@
-"""The source of the kernel's files for the readers: this machine, or one over SSH.
+"""Sources of the kernel's files for the readers: this machine, or a machine over SSH.
 
-A command over SSH costs thousands of times as much as opening a local file. So one command fetches all that a sample
-needs.
+A command over SSH takes thousands of times as long as opening a local file. So one command fetches all files of a
+sample.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tare.model.errors import TareError
 from tare.model.files import read_text
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
-HARDWARE = "/sys/class/net/*/device"  # interfaces with hardware behind them have it
+HARDWARE = "/sys/class/net/*/device"  # exists for interfaces of hardware only
 
 PRESSURES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
 
 _CHUNK_BYTES = 65536
-_MAX_OPEN_FILES = 32  # of the files of one reader: a process may have 1,024 open, and a block many instances
+_MAX_OPEN_FILES = 32  # per reader: the usual limit of a process is 1,024, and a block may have many instances
 _COUNTERS = ("/proc/stat", "/proc/diskstats", "/proc/net/dev", "/proc/meminfo", "/proc/vmstat", "/proc/uptime")
 _ALWAYS = (*_COUNTERS, *PRESSURES, THROTTLED)
 _ANSWER_SECONDS = 5.0
@@ -47,16 +47,16 @@ _NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
 
 
 class Files(Protocol):
-    """The kernel's files of a machine. The methods raise OSError for what cannot be read."""
+    """Kernel files of a machine. The methods raise OSError for a file that cannot be read."""
 
     def begin_sample(self, pids: Sequence[int]) -> None:
-        """Begin a sample of these processes."""
+        """Start a sample of the machine and of these processes."""
 
     def text(self, path: str) -> str:
         """Return the text of a file."""
 
     def short_text(self, path: str) -> str:
-        """Return the text of a short file, which the kernel returns in one read."""
+        """Return the text of a short file, which one read(2) returns whole."""
 
     def namespace(self, process: str) -> int:
         """Return the inode number of the network namespace of a sampled process, or of `self`."""
@@ -65,17 +65,17 @@ class Files(Protocol):
         """Return the paths that match THROTTLED or HARDWARE."""
 
     def for_reader(self) -> Files:
-        """Return the files for one reader, which closes them."""
+        """Return a source for one reader, which must close it."""
 
     def close(self) -> None:
-        """Let go what is open."""
+        """Close all open files."""
 
 
 class LocalFiles:
-    """The files of this machine, read with little work: the sampler asks ten times a second.
+    """Kernel files of this machine, read with little CPU time, as the sampler reads them ten times a second.
 
-    A file stays open: between two samples the caches are cold, and then to find and open one of /proc takes as long as
-    to read it. An open file of a process that has ended raises an error, also when its number is used again.
+    Files stay open, because opening a file of /proc takes as long as reading it when the caches are cold, as they are
+    between two samples. An open file of a process that has ended raises an error, even if the PID is used again.
     """
 
     def __init__(self) -> None:
@@ -85,24 +85,24 @@ class LocalFiles:
         """Do nothing: files are read on demand."""
 
     def text(self, path: str) -> str:
-        """Read a file to its end."""
+        """Return the text of a file."""
         return self._read(path, _read_whole)
 
     def short_text(self, path: str) -> str:
-        """Read a file in one read."""
+        """Return the text of a short file."""
         return self._read(path, _read_once)
 
     def namespace(self, process: str) -> int:
-        """Return the inode number behind the link."""
-        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time, for every process and sample
+        """Return the inode number of a network namespace."""
+        return os.stat(f"/proc/{process}/ns/net").st_ino  # noqa: PTH116 - half the time of Path.stat
 
     def find_paths(self, pattern: str) -> Sequence[str]:
-        """Find paths."""
-        return glob.glob(pattern)  # noqa: PTH207 - texts are what is wanted
+        """Return the paths that match a pattern."""
+        return glob.glob(pattern)  # noqa: PTH207 - the callers need texts
 
     def for_reader(self) -> LocalFiles:
-        """Return files that are closed independently of these: an open file can keep a network namespace alive."""
-        return LocalFiles()
+        """Return a source with other open files."""
+        return LocalFiles()  # to close with its instance: an open file can keep a network namespace alive
 
     def close(self) -> None:
         """Close all files."""
@@ -110,7 +110,7 @@ class LocalFiles:
             os.close(self._open_files.popitem()[1])
 
     def _read(self, path: str, read: Callable[[int], bytes]) -> str:
-        """Read a file, which stays open if it can be read and there are not too many."""
+        """Read a file, which stays open if it can be read and fewer than 32 are open."""
         descriptor = self._open_files.get(path)
         known = descriptor is not None
         if descriptor is None:
@@ -140,53 +140,55 @@ def _read_whole(descriptor: int) -> bytes:
 
 
 class RemoteFiles:
-    """The files of a machine over SSH, as of the last `begin_sample`. The machine needs a shell, `ls` and `head`.
+    """Kernel files of a machine over SSH, as of the last `begin_sample`. The machine needs a shell, `ls` and `head`.
 
-    What a lost or slow connection does not deliver is missing from the sample.
+    If the connection is lost or slow, files are missing in the sample.
     """
 
     def __init__(self, host: Host) -> None:
         self._host = host
         self._texts: dict[str, str] = {}
         self._numbers: dict[str, int] = {}
-        self._traffic_pids = set[int]()  # whose traffic is wanted, known after the first answer
+        self._traffic_pids = set[int]()  # processes whose traffic a reader has requested
 
     def begin_sample(self, pids: Sequence[int]) -> None:
-        """Fetch all that the readers will ask for."""
+        """Fetch all files that the readers need, by one command."""
         files = (*_ALWAYS, *(f"/proc/{pid}/net/dev" for pid in pids if pid in self._traffic_pids))
         self._texts, self._numbers = self._fetch(files, pids)
 
     def text(self, path: str) -> str:
-        """Return the text of a file; the traffic of a process is fetched now, and from then on with the others."""
-        traveler = _TRAFFIC.fullmatch(path)
-        if traveler and path not in self._texts and int(traveler[1]) not in self._traffic_pids:
-            self._traffic_pids.add(int(traveler[1]))
+        """Return the text of a file of the sample."""
+        # The reader selects the process whose traffic it reads by the first sample. Fetch its file now, and with each
+        # later sample.
+        traffic = _TRAFFIC.fullmatch(path)
+        if traffic and path not in self._texts and int(traffic[1]) not in self._traffic_pids:
+            self._traffic_pids.add(int(traffic[1]))
             self._texts |= self._fetch((path,), ())[0]
         return self.short_text(path)
 
     def short_text(self, path: str) -> str:
-        """Return a text of the last `begin_sample`."""
+        """Return the text of a file of the sample."""
         if path not in self._texts:
             raise FileNotFoundError(path)
         return self._texts[path]
 
     def namespace(self, process: str) -> int:
-        """Return an inode number of the last `begin_sample`."""
+        """Return the inode number of a network namespace in the sample."""
         path = f"/proc/{process}/ns/net"
         if path not in self._numbers:
             raise FileNotFoundError(path)
         return self._numbers[path]
 
     def find_paths(self, pattern: str) -> Sequence[str]:
-        """Return the paths of the last `begin_sample` that match."""
+        """Return the paths of the sample that match a pattern."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
 
     def for_reader(self) -> RemoteFiles:
-        """Return these files: one command brings those of all readers."""
+        """Return this source, whose one command fetches the files of all readers."""
         return self
 
     def close(self) -> None:
-        """Do nothing: none is open."""
+        """Do nothing, as no file is open."""
 
     def _fetch(self, files: Sequence[str], pids: Sequence[int]) -> tuple[dict[str, str], dict[str, int]]:
         words = (" ".join(files), " ".join(map(str, pids)))
@@ -198,19 +200,19 @@ class RemoteFiles:
 
 
 def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
-    """Parse the command's output: texts of files and inode numbers, by path.
-
-    If the empty file at the end is missing, the connection has cut off the output.
-    """
+    """Parse the command's output: texts of files and inode numbers, by path; empty if the output is incomplete."""
     first, *parts = _HEADER.split(text)
     texts = dict(zip(parts[::2], parts[1::2], strict=True))
-    if "/dev/null" not in texts:
+    if "/dev/null" not in texts:  # the last file: the connection has cut off the output
         return {}, {}
     return texts, {path: int(number) for number, path in _NUMBER.findall(first)}
 
 
 def read_files(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
-    """Read files of a host, over SSH by one command. Those that cannot be read, or are empty, are missing."""
+    """Return the texts of files of a host by path, without files that are empty or cannot be read.
+
+    Over SSH, one command reads all files.
+    """
     if isinstance(host, LocalHost):
         return {path: text for path in paths if (text := read_text(path))}
     output = host.run("head", "-n", "1000000", *paths, "/dev/null", timeout=_READ_SECONDS, check=False)

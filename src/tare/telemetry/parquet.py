@@ -1,4 +1,4 @@
-"""Write and read telemetry as Parquet, through a sandboxed DuckDB."""
+"""Parquet files of telemetry, written and read by a sandboxed DuckDB."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _GAUGES = frozenset({"memory_bytes", "charged_bytes", "swap_bytes"})
 _COLUMNS = tuple(field.name for field in fields(UsageReading) if field.name != "cpus")
-_FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # in seconds; all others are whole numbers
-_TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}  # which ticks they are
+_FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # prefixes of columns in seconds; all others are whole numbers
+# Positions in `ProcStat.ticks_by_cpu` that each time sums up.
+_TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}
 TYPES: Mapping[str, str] = {
     "seconds": "DOUBLE",
     "scope": "VARCHAR",
@@ -41,10 +42,10 @@ Matrix = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TelemetryRow:
-    """What one had used at a moment: the instance of a trial, or the machine, which has none.
+    """Sample of the instance of a trial, or of the machine, for which `trial` is None.
 
-    `seconds` are those of the monotonic clock. The counters in `used` have any beginning: in the file, it is the first
-    row of the same.
+    `seconds` is the time of the monotonic clock. The counters in `used` may start at any value; in the file, they start
+    at 0 in the first row of the same instance or machine.
     """
 
     seconds: float
@@ -53,21 +54,21 @@ class TelemetryRow:
 
 
 def write(target: Path, rows: Sequence[TelemetryRow], began: float) -> str:
-    """Write rows to a Parquet file, whole or not at all; return the error, or "".
+    """Write rows to a Parquet file atomically; return the error, or "".
 
-    `began` is the beginning of the monotonic clock in seconds since 1970.
+    `began` is the zero of the monotonic clock in seconds since 1970.
     """
-    import duckdb  # noqa: PLC0415 - a fifth of a second that only a run has to wait
+    import duckdb  # noqa: PLC0415 - takes 0.2 s, for which only a run has to wait
 
     partial = target.with_name(f"{target.name}.partial")
     try:
-        partial.unlink(missing_ok=True)  # also a link that another user has made
+        partial.unlink(missing_ok=True)  # may be a symbolic link of another user
         connection = _database()
-        each_cpu, lists = _cpu_columns(rows)
+        cpu_columns, lists = _cpu_columns(rows)
         columns = _columns(rows, began)
-        connection.register("rows", columns | each_cpu)
-        wanted = ", ".join((*columns, *lists))
-        connection.sql(f"SELECT {wanted} FROM rows").write_parquet(str(partial), compression="zstd")  # noqa: S608
+        connection.register("rows", columns | cpu_columns)
+        selected = ", ".join((*columns, *lists))
+        connection.sql(f"SELECT {selected} FROM rows").write_parquet(str(partial), compression="zstd")  # noqa: S608
         connection.unregister("rows")
         partial.replace(target)
     except (duckdb.Error, OSError) as error:
@@ -77,18 +78,16 @@ def write(target: Path, rows: Sequence[TelemetryRow], began: float) -> str:
 
 
 def telemetry_files(folder: Path, trial: Trial) -> Iterator[Path]:
-    """Yield the files of a run folder that may have a trial's telemetry: the trial's own, and that of its block.
-
-    What a journal names may be untrusted: no path leads out of the folder.
-    """
+    """Yield the existing files of a run folder that may have a trial's telemetry: the trial's, and its block's."""
     for name in (trial.trial, f"{trial.workload}-{trial.block:03d}"):
         file = folder / "telemetry" / f"{name}.parquet"
+        # The journal may be untrusted: no name may lead out of the folder.
         if "/" not in name and "\0" not in name and file.is_file():
             yield file
 
 
 class UsageSample(NamedTuple):
-    """What an instance had used of the CPUs at a moment, and its memory; None for what was not read."""
+    """CPU time that an instance had used up to a moment, and its memory; None if a value was not read."""
 
     seconds: float
     cpu_seconds: float | None
@@ -96,7 +95,7 @@ class UsageSample(NamedTuple):
 
 
 class InstanceSeries(NamedTuple):
-    """What an instance had used along time, and how many seconds the CPUs of its machine had been taken away."""
+    """Samples of an instance, and pairs of a moment and the cumulative steal time of its machine, in seconds."""
 
     samples: list[UsageSample]
     steal_times: list[tuple[float, float]]
@@ -115,11 +114,13 @@ def read_series(file: Path, trial: str) -> InstanceSeries:
     """Return the samples of a trial's instance and its machine in order; raises OSError if the file is unreadable."""
     names = ("seconds", "cpu_user + cpu_system", "memory_bytes", "cpu_steal")
     lists = ", ".join(f"list(CAST({name} AS DOUBLE))" for name in names)  # the file may be untrusted
-    own = _aggregate(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
-    rows = {scope: sorted(_drop_unknown(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in own}
+    scopes = _aggregate(file, f"scope, {lists}", "scope IN ('instance', 'host')", trial)
+    rows = {
+        scope: sorted(_drop_unknown(zip(*columns, strict=True)), key=lambda row: row[0]) for scope, *columns in scopes
+    }
     return InstanceSeries(
         [UsageSample(moment, used, memory) for moment, used, memory, _ in rows.get("instance", ())],
-        [(moment, stolen) for moment, _, _, stolen in rows.get("host", ()) if stolen is not None],
+        [(moment, steal) for moment, _, _, steal in rows.get("host", ()) if steal is not None],
     )
 
 
@@ -128,34 +129,35 @@ def _drop_unknown(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _aggregate(file: Path, columns: str, scopes: str, trial: str) -> list[tuple[Any, ...]]:
-    """Aggregate the rows of some scopes; of instances, a trial's alone."""
+    """Aggregate the machine's and one trial's rows, filtered by scope; raises OSError if the file is unreadable."""
     import duckdb  # noqa: PLC0415 - see write
     from duckdb import ColumnExpression, ConstantExpression  # noqa: PLC0415
 
     try:
         with _database().cursor() as connection:
+            # DuckDB takes paths as patterns, and would read a folder named `a=b` as a column.
             rows = connection.read_parquet(escape(str(file)), hive_partitioning=False).filter(scopes)
             if "trial" in rows.columns:
-                own = ColumnExpression("trial") == ConstantExpression(trial)
-                rows = rows.filter(own | (ColumnExpression("scope") == ConstantExpression("host")))
-            found: list[tuple[Any, ...]] = rows.aggregate(columns).fetchall()
+                is_of_trial = ColumnExpression("trial") == ConstantExpression(trial)
+                rows = rows.filter(is_of_trial | (ColumnExpression("scope") == ConstantExpression("host")))
+            result: list[tuple[Any, ...]] = rows.aggregate(columns).fetchall()
     except duckdb.Error as error:
         raise OSError(str(error).splitlines()[0]) from error
-    return found
+    return result
 
 
 @cache
 def _database() -> DuckDBPyConnection:
-    """Return an empty database in memory; it is kept, because making one takes 35 ms. It keeps nothing of files."""
+    """Return an empty database in memory, which does not cache files. Creating one takes 35 ms."""
     import duckdb  # noqa: PLC0415 - see write
 
     return duckdb.connect(config={"threads": 1, "enable_external_file_cache": False})
 
 
 def _columns(rows: Sequence[TelemetryRow], began: float) -> dict[str, Any]:
-    """Return the table's columns as arrays, the quickest way into DuckDB; seconds are since the first row.
+    """Return the table's columns as arrays, in which seconds are since the first row.
 
-    DuckDB reads a masked array as a column with NULLs.
+    Arrays are the fastest way into DuckDB, which reads a masked array as a column with NULLs.
     """
     seconds = np.array([row.seconds for row in rows])
     trials = [row.trial for row in rows]
@@ -167,8 +169,8 @@ def _columns(rows: Sequence[TelemetryRow], began: float) -> dict[str, Any]:
     values = np.array([_VALUES(row.used) for row in rows], dtype=np.float64)  # None becomes NaN
     counters = np.array([name not in _GAUGES for name in _COLUMNS])
     for trial in dict.fromkeys(trials):
-        mine = np.ix_(np.array([each == trial for each in trials]), counters)
-        values[mine] -= _first_known(values[mine])
+        selected = np.ix_(np.array([name == trial for name in trials]), counters)
+        values[selected] -= _first_known(values[selected])
     for name, column in zip(_COLUMNS, values.T, strict=True):
         columns[name] = _mask_missing(column, np.float64 if name.startswith(_FRACTIONS) else np.int64)
     columns["time"] = ((began + seconds) * 1e6).astype("datetime64[us]")
@@ -176,7 +178,7 @@ def _columns(rows: Sequence[TelemetryRow], began: float) -> dict[str, Any]:
 
 
 def _cpu_columns(rows: Sequence[TelemetryRow]) -> tuple[dict[str, Any], list[str]]:
-    """Return a column for each time of each CPU, and what makes a list of them, whose index is the CPU's number."""
+    """Return a column per CPU and kind of time, and for each kind the SQL that makes a list of them, by CPU number."""
     numbers = sorted({number for row in rows for number in row.used.cpus or ()})
     ticks = np.full((len(rows), max(numbers, default=-1) + 1, 8), np.nan)
     for index, row in enumerate(rows):
@@ -186,17 +188,17 @@ def _cpu_columns(rows: Sequence[TelemetryRow]) -> tuple[dict[str, Any], list[str
     lists = []
     for name, places in _TIMES.items():
         seconds = ticks[:, :, places].sum(axis=2) / TICKS_PER_SECOND
-        mine = {
+        of_kind = {
             f"{name}_{number}": _mask_missing(column, np.float64)
             for number, column in enumerate((seconds - _first_known(seconds)).T)
         }
-        lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(mine)}]::DOUBLE[] END AS cpus_{name}")
-        columns |= mine
+        lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(of_kind)}]::DOUBLE[] END AS cpus_{name}")
+        columns |= of_kind
     return columns, lists
 
 
 def _first_known(values: Matrix) -> Matrix:
-    """Return the first value of each column that is known; NaN where none is."""
+    """Return the first known value of each column; NaN if a column has none."""
     first: Matrix = values[np.argmax(~np.isnan(values), axis=0), np.arange(values.shape[1])]
     return first
 
@@ -209,17 +211,18 @@ def _mask_missing(column: Matrix, kind: type[np.float64 | np.int64]) -> Any:
 def open_sandboxed_database(
     folder: str, memory_limit: str, max_threads: int, *, ordered: bool = True
 ) -> DuckDBPyConnection:
-    """Return a database in memory, of so much at most; what does not fit goes to the folder.
+    """Return a database in memory, which uses at most `memory_limit` and spills to `folder`.
 
-    Unless it is `ordered`, rows may come in any order, and fewer have to be held.
+    If not `ordered`, queries may return rows in any order, for which DuckDB needs less memory.
     """
-    import duckdb  # noqa: PLC0415 - a fifth of a second that other commands need not wait
+    import duckdb  # noqa: PLC0415 - takes 0.2 s, for which other commands need not wait
 
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": memory_limit,
         "threads": min(os.cpu_count() or 1, max_threads),
         "temp_directory": folder,
         "preserve_insertion_order": ordered,
+        # Sandbox for untrusted queries: no downloads, and no access to variables of this process.
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,

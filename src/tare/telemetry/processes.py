@@ -1,7 +1,7 @@
 """Resource usage and proportional memory of a set of processes.
 
-The kernel counts for each process. When a process ends, its counters vanish, except that the kernel adds them to those
-of its parent. `Used` makes a sum of such counters that never falls and counts nothing twice.
+The kernel's counters are per process. They vanish with the process, but the kernel adds them to those of the parent
+that waits for the process. `ResourceUsage` sums such counters up: the sum never falls and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from pathlib import Path
 
 from tare.hosts.host import Host
 
-Identity = tuple[int, float]  # process number and start: numbers are given out again
-PROGRAM = "usr/lib/tare/footprint"  # in the image: it runs on the host, which has the image's directory
+Identity = tuple[int, float]  # PID and start time, as the kernel uses PIDs again
+PROGRAM = "usr/lib/tare/footprint"  # relative to the image's directory on the host, where the program runs
 _SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Count:
-    """One counter of one process: its total, and the part of it that it took over from children that ended.
+    """Counter of one process: its total, and the part that the process took over from children that ended.
 
-    If the kernel does not count that part, as for disk transfers, `taken_over` equals `total`, and the sum over the
-    processes is a lower bound.
+    If the kernel does not count this part, as for disk transfers, `taken_over` equals `total`. The sum over the
+    processes is then a lower bound.
     """
 
     parent: int
@@ -32,9 +32,9 @@ class Count:
 
 
 class ResourceUsage:
-    """Sums up one counter over processes since the first look, in the counter's unit.
+    """Sum of one counter over processes since the first sample, in the counter's unit.
 
-    A process that came and went between two looks counts in its parent; it is lost if its parent is not among the
+    A process that starts and ends between two samples counts in its parent. It is lost if its parent is not among the
     processes.
     """
 
@@ -47,25 +47,24 @@ class ResourceUsage:
         self._highest = 0.0
 
     def update(self, counts: Mapping[Identity, Count], born: frozenset[Identity]) -> float:
-        """Take the counters of the living processes; return what all have used since the first look.
+        """Add a sample of the living processes' counters; return the sum since the first sample.
 
-        `born` are processes that began after the first look: all that they used counts.
+        `born` are processes that started after the first sample, whose whole counters count.
         """
         self._settle_ended(counts)
         for identity, count in counts.items():
             if identity not in self._before:
                 first = 0.0 if identity in born else count.total
-                self._before[identity] = self._ended_totals.get(
-                    identity, first
-                )  # it may have been missing for one look only
+                # A process that was missing in one sample looked ended, and its total was added already.
+                self._before[identity] = self._ended_totals.get(identity, first)
         self._last = dict(counts)
         living = sum(count.total - self._before[identity] for identity, count in counts.items())
-        # The files of parent and child are not read at the same instant, so the sum could dip for one look.
+        # The files of parent and child are not read at the same instant, so the sum could fall for one sample.
         self._highest = max(self._highest, self._ended + living)
         return self._highest
 
     def _settle_ended(self, counts: Mapping[Identity, Count]) -> None:
-        """Keep what ended processes used, minus what the parents that waited for them have taken over."""
+        """Add the totals of ended processes, minus the parts that the parents that waited for them have taken over."""
         taken_over = {
             identity[0]: count.taken_over - self._last[identity].taken_over
             for identity, count in counts.items()
@@ -83,14 +82,14 @@ class ResourceUsage:
             self._ended_totals[identity] = count.total
         left = {heir: max(0.0, used - taken_over.get(heir, 0.0)) for heir, used in used_by_heir.items()}
         self._ended += sum(left.values())
-        # The parent may have been read before it waited for its child: its next reading may still take over.
+        # A parent may have been read before it waited for its child. Its next sample may still take over the total.
         self._unclaimed = {heir: left[heir] for heir in {_heir(count.parent, parents) for count in ended.values()}}
 
 
 def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
-    """Find the nearest ancestor that did not end in the same moment."""
+    """Return the PID of the nearest ancestor that did not end between the same two samples."""
     unseen = dict(parents_of_ended)
-    while parent in unseen:  # each only once: numbers that were given out again could make a circle
+    while parent in unseen:  # visit each PID once, as PIDs that were used again could form a cycle
         parent = unseen.pop(parent)
     return parent
 
@@ -98,13 +97,12 @@ def _heir(parent: int, parents_of_ended: Mapping[int, int]) -> int:
 def measure_proportional_memory(
     host: Host, root: Path, pids: Sequence[int], others: Iterable[int] = ()
 ) -> tuple[int | None, int]:
-    """Return the proportional set size of processes of a host in bytes, and the number of processes.
+    """Return the proportional set size of processes of a host in bytes, and the number of living processes.
 
-    A page that n processes share counts one nth for each, but a share of `others`, the processes of instances that are
-    alive together with this one, does not count: this is what the instance costs alone (programs/footprint.c). `root`
-    is the directory of the image on the host. Processes that have ended do not count. The size is None if no process is
-    left, or if the kernel does not report which pages are shared: a partial sum, or a resident set size instead, would
-    look like a result.
+    A page that n processes share counts one nth for each process. Mappings by `others`, the processes of other living
+    instances, do not count, so that the size is that of the instance running by itself (programs/footprint.c). `root`
+    is the directory of the image on the host. The size is None if no process is left, or if the kernel does not report
+    shared pages, because a partial sum or a resident set size would look like a result.
     """
     if not pids:
         return None, 0

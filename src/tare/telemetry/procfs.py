@@ -1,7 +1,8 @@
-"""Parsers of the kernel's text files about use: CPU time, memory, disks, network, of a machine or of one process.
+"""Parsers of the kernel's files about resource usage of a machine or a process: CPU time, memory, disks, network.
 
-They are pure, and raise ValueError for an unexpected text. The formats are those of proc(5) and of the kernel's
-Documentation/admin-guide/iostats.rst and Documentation/accounting/psi.rst. Those of control groups are in groups.py.
+The parsers are pure, and raise ValueError for an unexpected text. proc(5) and the kernel's
+Documentation/admin-guide/iostats.rst and Documentation/accounting/psi.rst describe the formats. The parsers of files of
+control groups are in instance_reader.py.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
-# Those of this machine; over SSH, where it is always Linux on x86_64, they are the same.
+# Of this machine. A machine over SSH, which is always Linux on x86_64, has the same values.
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-SECTOR_BYTES = 512  # the unit of /proc/diskstats, whatever the disk's own sector is
+SECTOR_BYTES = 512  # the unit of /proc/diskstats, independent of the disk's sector size
 
-# Share of the wanted CPU time above which steal is a caution: a careful comparison resolves differences of 1 %.
+# Steal share above which a trial gets a caution, because a careful comparison resolves differences of 1 %.
 STEAL_LIMIT = 0.01
 
 _SWAPPED = re.compile(r"^pswpin (\d+)\npswpout (\d+)$", re.MULTILINE)
@@ -29,10 +30,10 @@ _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 
 
 class CpuTimes(NamedTuple):
-    """CPU time since boot in seconds, of one CPU or of all together.
+    """CPU time since boot in seconds, of one CPU or the sum of all.
 
-    `user_seconds` includes niced and guests' time, `system_seconds` interrupts, also those that `softirq_seconds` has
-    alone.
+    `user_seconds` includes the time of niced tasks and of guests, `system_seconds` the time of interrupts, including
+    `softirq_seconds`.
     """
 
     user_seconds: float
@@ -44,22 +45,22 @@ class CpuTimes(NamedTuple):
 
     @property
     def used_seconds(self) -> float:
-        """Time in which something ran, in seconds."""
+        """Time in which a task or the kernel ran, in seconds."""
         return self.user_seconds + self.system_seconds
 
     @property
     def total_seconds(self) -> float:
-        """All counted time in seconds, including idle and stolen time."""
+        """Whole time in seconds, including idle and steal time."""
         return self.used_seconds + self.idle_seconds + self.iowait_seconds + self.steal_seconds
 
     @property
     def steal_share(self) -> float | None:
-        """Stolen time as a share of the time in which something ran or wanted to run, 0 to 1; None without such time.
+        """Steal time as a share of used and steal time, 0 to 1; None if both are 0.
 
-        Idle time does not count, so that a steal that slows every task by a tenth is a tenth on an idle machine, too.
+        Idle time does not count: steal time that slows every task by a tenth is a tenth on a mostly idle machine, too.
         """
-        wanted_seconds = self.used_seconds + self.steal_seconds
-        return self.steal_seconds / wanted_seconds if wanted_seconds > 0 else None
+        demanded_seconds = self.used_seconds + self.steal_seconds
+        return self.steal_seconds / demanded_seconds if demanded_seconds > 0 else None
 
     def since(self, earlier: CpuTimes) -> CpuTimes:
         """Return the difference from an earlier reading."""
@@ -68,10 +69,10 @@ class CpuTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class ProcStat:
-    """/proc/stat: the CPUs together, the ticks of each by its number, and what the kernel has counted since boot.
+    """Content of /proc/stat: the sum of the CPUs, the ticks of each CPU by its number, and counters since boot.
 
-    The ticks are as the kernel has them, because this is read ten times a second: user, nice, system, idle, iowait,
-    interrupts, soft interrupts, steal.
+    The ticks are user, nice, system, idle, iowait, interrupts, soft interrupts, steal. They stay as in the file to save
+    CPU time, because the sampler reads the file ten times a second.
     """
 
     all_cpus: CpuTimes
@@ -82,7 +83,7 @@ class ProcStat:
 
 @dataclass(frozen=True)
 class Pressure:
-    """Seconds in which a resource kept some tasks, or all that are not idle, waiting, since boot."""
+    """Seconds since boot in which some tasks, or all tasks that are not idle, waited for a resource."""
 
     some_seconds: float
     full_seconds: float
@@ -92,8 +93,8 @@ class Pressure:
 class ProcessTimes:
     """CPU time of one process in seconds.
 
-    The reaped times are those of descendants that have ended and been waited for. `started_seconds`, since boot,
-    distinguishes it from a later process with the same number.
+    The reaped times are those of descendants that have ended and been waited for. `started_seconds` is since boot, and
+    distinguishes the process from a later process with the same PID.
     """
 
     parent: int
@@ -105,10 +106,10 @@ class ProcessTimes:
 
 
 class ByteCounters(NamedTuple):
-    """Bytes that a named device, or a process, has transferred since it appeared.
+    """Transfers of a named device or a process since it appeared.
 
-    `in_bytes` were read or received, `out_bytes` written or sent, in so many reads and writes, or packets; the numbers
-    of a process are not known. A disk was busy for `busy_seconds`.
+    `in_bytes` were read or received, in `in_count` reads or packets; `out_bytes` were written or sent. The counts of a
+    process are 0, as the kernel does not count them. A disk was busy for `busy_seconds`.
     """
 
     name: str
@@ -124,15 +125,15 @@ class ByteCounters(NamedTuple):
 
 
 def sum_counters(transfers: Sequence[ByteCounters] | None, names: Collection[str]) -> ByteCounters | None:
-    """Add up what these devices have transferred; None without any."""
-    wanted = [each for each in transfers or () if each.name in names]
-    if len(wanted) < 2:
-        return wanted[0] if wanted else None
-    return ByteCounters("", *map(sum, zip(*(each[1:] for each in wanted), strict=True)))
+    """Return the sum of the counters of these devices; None if there are none."""
+    selected = [counters for counters in transfers or () if counters.name in names]
+    if len(selected) < 2:
+        return selected[0] if selected else None
+    return ByteCounters("", *map(sum, zip(*(counters[1:] for counters in selected), strict=True)))
 
 
 def read_or_none(parse: Callable[[str], _T], read: Callable[[str], str], path: str) -> _T | None:
-    """Read and parse a file; None if either fails."""
+    """Read and parse a file; return None if either fails."""
     try:
         return parse(read(path))
     except (OSError, ValueError):
@@ -140,12 +141,12 @@ def read_or_none(parse: Callable[[str], _T], read: Callable[[str], str], path: s
 
 
 def parse_or_none(parse: Callable[[str], _T], text: str) -> _T | None:
-    """Parse a text; None if that fails."""
+    """Parse a text; return None if that fails."""
     return read_or_none(parse, str, text)
 
 
 def parse_cpu_total(text: str) -> CpuTimes:
-    """Read the first line of /proc/stat: all CPUs together."""
+    """Parse the sum of all CPUs, which is the first line of /proc/stat."""
     first = text.split("\n", 1)[0].split()
     if first[:1] != ["cpu"]:
         raise ValueError(f"/proc/stat begins with {text[:40]!r}")
@@ -153,28 +154,28 @@ def parse_cpu_total(text: str) -> CpuTimes:
 
 
 def parse_cpu_each(text: str) -> dict[int, CpuTimes]:
-    """Read the lines of single CPUs of /proc/stat, by CPU number."""
+    """Parse the lines of single CPUs of /proc/stat, by CPU number."""
     lines = (line.split() for line in text.splitlines() if re.match(r"cpu\d", line))
     return {int(words[0][3:]): _cpu_times(words[1:]) for words in lines}
 
 
 def parse_stat(text: str) -> ProcStat:
-    """Read all of /proc/stat that is sampled."""
+    """Parse the parts of /proc/stat that the sampler records."""
     times, _, counts = text.partition("\nintr ")
     first, *others = times.split("\n")
     interrupts, _, rest = counts.partition(" ")
     switches = rest.partition("\nctxt ")[2].partition("\n")[0]
     if not switches:
         raise ValueError(f"no intr and ctxt in {text[:40]!r}")
-    each = {}
+    ticks_by_cpu = {}
     for line in others:
         name, *ticks = line.split(None, 9)
-        each[int(name[3:])] = tuple(map(int, ticks[:8]))
-    return ProcStat(parse_cpu_total(first), each, int(switches), int(interrupts))
+        ticks_by_cpu[int(name[3:])] = tuple(map(int, ticks[:8]))
+    return ProcStat(parse_cpu_total(first), ticks_by_cpu, int(switches), int(interrupts))
 
 
 def _cpu_times(ticks: Sequence[str]) -> CpuTimes:
-    if len(ticks) < 8:  # kernels before 2.6.11 do not count stolen time
+    if len(ticks) < 8:  # kernels before 2.6.11 do not count steal time
         raise ValueError(f"/proc/stat has {len(ticks)} times of a CPU, not 8 or more")
     seconds = [int(tick) / TICKS_PER_SECOND for tick in ticks[:8]]
     user, nice, system, idle, iowait, interrupts, soft_interrupts, steal = seconds
@@ -182,8 +183,8 @@ def _cpu_times(ticks: Sequence[str]) -> CpuTimes:
 
 
 def parse_process_times(text: str) -> ProcessTimes:
-    """Read /proc/PID/stat. The command's name may contain blanks and parentheses, so it ends at the last `)`."""
-    _, bracket, rest = text.rpartition(")")
+    """Parse /proc/PID/stat."""
+    _, bracket, rest = text.rpartition(")")  # the last one: the command's name may contain blanks and parentheses
     words = rest.split()
     if not bracket or len(words) < 20:
         raise ValueError(f"not the stat of a process: {text[:60]!r}")
@@ -193,9 +194,9 @@ def parse_process_times(text: str) -> ProcessTimes:
 
 
 def parse_resident_bytes(text: str) -> int:
-    """Read the resident set size of a process in bytes, shared pages included, from /proc/PID/statm.
+    """Parse the resident set size of a process in bytes, with shared pages, from /proc/PID/statm.
 
-    The number in /proc/PID/stat is less exact: newer kernels err by megabytes on many CPUs.
+    The number in /proc/PID/stat is less exact: newer kernels are off by megabytes there on machines with many CPUs.
     """
     words = text.split()
     if len(words) < 2:
@@ -204,17 +205,17 @@ def parse_resident_bytes(text: str) -> int:
 
 
 def parse_process_transfer(text: str) -> ByteCounters:
-    """Read the bytes that a process made the disks read and write from /proc/PID/io, without hits of the page cache."""
+    """Parse the bytes that disks have read and written for a process, without page cache hits, from /proc/PID/io."""
     counters = dict(re.findall(r"^(read_bytes|write_bytes): (\d+)$", text, re.MULTILINE))
     if len(counters) != 2:
         raise ValueError(f"not the io of a process: {text[:60]!r}")
     return ByteCounters("", int(counters["read_bytes"]), int(counters["write_bytes"]))
 
 
-def parse_disks(text: str, wanted: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
-    """Read the lines of /proc/diskstats of these devices, or all, including partitions."""
+def parse_disks(text: str, devices: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
+    """Parse the lines of /proc/diskstats of these devices; None for all, including partitions."""
     lines = text.splitlines()
-    return tuple(_disk(line) for line in lines if wanted is None or "".join(line.split(None, 3)[2:3]) in wanted)
+    return tuple(_disk(line) for line in lines if devices is None or "".join(line.split(None, 3)[2:3]) in devices)
 
 
 def _disk(line: str) -> ByteCounters:
@@ -226,10 +227,11 @@ def _disk(line: str) -> ByteCounters:
 
 
 def whole_disks(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of disks, without what would count bytes twice: partitions, and devices made of other devices.
+    """Return the names of whole disks, without partitions and devices made of other devices.
 
-    A partition has its disk's name and a number: `sda1`, or `nvme0n1p1` if the disk's name ends in one. A numbered
-    device without its disk, such as `xvda1` in Xen guests, is a disk.
+    The counters of these would count bytes twice. The name of a partition is that of its disk and a number: `sda1`, or
+    `nvme0n1p1` if the disk's name ends with a digit. A numbered device without its disk, such as `xvda1` in Xen guests,
+    is a disk.
     """
     disks = {name for name in names if not _MADE_OF_OTHERS.match(name)}
     return tuple(name for name in names if name in disks and _disk_of(name) not in disks)
@@ -240,12 +242,12 @@ def _disk_of(name: str) -> str:
     return (match[1] or match[2]) if match else ""
 
 
-def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
-    """Read /proc/net/dev: what these network interfaces, or all with the loopback, have received and sent."""
+def parse_interfaces(text: str, names: Collection[str] | None = None) -> tuple[ByteCounters, ...]:
+    """Parse the traffic of these network interfaces from /proc/net/dev; None for all, including the loopback."""
     interfaces = []
     for line in text.splitlines()[2:]:
         name, _, counters = line.rpartition(":")
-        if wanted is not None and name.strip() not in wanted:
+        if names is not None and name.strip() not in names:
             continue
         words = counters.split()
         if not name or len(words) < 10:
@@ -256,7 +258,7 @@ def parse_interfaces(text: str, wanted: Collection[str] | None = None) -> tuple[
 
 
 def parse_swapped_pages(text: str) -> tuple[int, int]:
-    """Read from /proc/vmstat the numbers of pages that came back from swap, and went there, since boot."""
+    """Parse the numbers of pages that were swapped in and swapped out since boot from /proc/vmstat."""
     match = _SWAPPED.search(text)
     if match is None:
         raise ValueError("no pswpin and pswpout in /proc/vmstat")
@@ -264,8 +266,8 @@ def parse_swapped_pages(text: str) -> tuple[int, int]:
 
 
 def parse_pressure(text: str) -> Pressure:
-    """Read a file of /proc/pressure, or of a control group. Old kernels have no line `full` for the CPU."""
+    """Parse a file of /proc/pressure or of a control group. `full_seconds` is 0 without a line `full`."""
     totals = {name: int(microseconds) / 1e6 for name, microseconds in _PRESSURE.findall(text)}
     if "some" not in totals:
         raise ValueError(f"not the pressure of a resource: {text[:60]!r}")
-    return Pressure(totals["some"], totals.get("full", 0.0))
+    return Pressure(totals["some"], totals.get("full", 0.0))  # Linux before 5.13 has no line `full` for the CPU

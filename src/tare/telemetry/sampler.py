@@ -1,19 +1,19 @@
-"""The sampler: it writes what a machine and the instances on it use into one Parquet file.
+"""Sampler: writes the resource usage of a machine and of the instances on it to one Parquet file.
 
-One thread samples all that is alive together: a trial that is alone on the machine, or a block whose stacks take
-turns. It samples this machine ten times a second unless asked otherwise, less often where that would take more than
-half a percent of a CPU; a machine over SSH every two seconds at most, and for a hundredth of the time at most. Over
-SSH, a sample of 21 processes took 31 ms, with 14 ms of CPU time on the machine. An instance is also sampled at its
-beginning and its end. A process that begins and ends between two samples counts if the instance has a control group of
-its own, or if its parent belongs to the instance, too: over SSH, the CPU time is a lower bound.
+One thread samples all instances that are alive at the same time: that of one trial, or those of a block whose stacks
+take turns. The default sampling interval of this machine is a tenth of a second, and is longer if sampling would take
+more than half a percent of a CPU. A machine over SSH is sampled at most every two seconds, and for at most a hundredth
+of the time: a sample of 21 processes took 31 ms, with 14 ms of CPU time on the machine. An instance is also sampled at
+its start and its end. A process that starts and ends between two samples counts if the instance has a dedicated control
+group, or if its parent belongs to the instance, too. Over SSH, the CPU time is a lower bound.
 
-Each sample gives one row of the machine and one of each instance. What takes more files is read once a second, in a
-whole sample; so are the first and the last of an instance. A value that was not read, or that the kernel does not count
-for a scope, is NULL, never 0. Counters are cumulative from the first row of the same scope and trial, so a missing
-sample loses nothing; a rate is the difference of two rows. docs/data.md lists the columns.
+A sample gives one row of the machine and one row per instance. A whole sample, once a second and at the start and the
+end of an instance, includes the values for which more files must be read. A value that was not read, or that the kernel
+does not count for a scope, is NULL, never 0. Counters are cumulative from the first row of the same scope and trial, so
+that a missing sample loses nothing. A rate is the difference of two rows. docs/data.md lists the columns.
 
-Resident set sizes count shared pages more than once. The footprint of a trial is exact, but takes too long to read ten
-times a second.
+Resident set sizes count shared pages more than once. The footprint of a trial is exact, but reading it takes too long
+to do so ten times a second.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ from tare.telemetry.kernel_files import Files, LocalFiles, RemoteFiles
 from tare.telemetry.parquet import TelemetryRow, write
 from tare.telemetry.procfs import STEAL_LIMIT
 
-_MAX_SAMPLE_SECONDS = 5.0  # the trial goes on without a sample that takes longer
-_WHOLE_INTERVAL_SECONDS = 1.0  # from one whole sample to the next
+_MAX_SAMPLE_SECONDS = 5.0  # a trial does not wait longer for a sample
+_WHOLE_INTERVAL_SECONDS = 1.0  # between whole samples
 _SLOW_REASON = f"a sample took longer than {_MAX_SAMPLE_SECONDS:.0f} s"
 
 
 @dataclass
 class Telemetry:
-    """What happened on the machine from the beginning of a trial to its end.
+    """Counters of the machine at the start and the end of a trial.
 
-    `start` and `stop` are known after them. `failure_reason` is the reason if its rows were not kept.
+    `start` and `end` are None until they are read, and if that fails. `failure_reason` is the reason why rows are
+    missing in the file, "" if the telemetry is complete.
     """
 
     start: HostTotals | None = None
@@ -53,7 +54,7 @@ class Telemetry:
 
     @property
     def steal_share(self) -> float | None:
-        """Share of the wanted CPU time, on all CPUs, that the hypervisor gave to others; 0 to 1."""
+        """Steal time of all CPUs as a share of used and steal time, 0 to 1; None if unknown."""
         if not (self.start and self.end and self.start.all_cpus and self.end.all_cpus):
             return None
         return self.end.all_cpus.since(self.start.all_cpus).steal_share
@@ -79,20 +80,20 @@ class Telemetry:
 
 
 def _increase(before: int | None, after: int | None) -> int:
-    """Return by how much a count has grown; 0 where it is unknown."""
+    """Return the increase of a count; 0 if it is unknown."""
     return 0 if before is None or after is None else max(0, after - before)
 
 
 def lost_telemetry_caution(failure_reason: str) -> Caution:
-    """Return the caution of a trial whose rows were not kept."""
-    return Caution("telemetry", f"the telemetry of this trial was not kept: {failure_reason}")
+    """Return the caution about a trial whose rows are missing in the file."""
+    return Caution("telemetry", f"the telemetry of this trial was lost: {failure_reason}")
 
 
 @dataclass(frozen=True)
 class SamplingBudget:
-    """How often samples are taken: the seconds from one to the next, and the share of the time that they may use.
+    """Budget of a sampler: its sampling interval, and the share of the time that samples may use.
 
-    `clock` measures what a sample uses: by default the CPU time of the thread that takes it.
+    `clock` measures the usage, by default as the CPU time of the sampler's thread.
     """
 
     interval_seconds: float
@@ -100,14 +101,15 @@ class SamplingBudget:
     clock: Callable[[], float] = time.thread_time
 
     def within_budget_at(self, before: float, used: float, now: float) -> float:
-        """Return the moment at which what was used is that share of the time, from that of the sample before.
+        """Return the earliest time of the next sample that keeps the share within `max_share`.
 
-        What the last second left over may be used: whole samples take more than the others.
+        `before` is the result for the previous sample, `used` the seconds that the last sample used. Time that the last
+        second did not use may be used later, because whole samples take longer than others.
         """
         return max(before, now - _WHOLE_INTERVAL_SECONDS) + used / self.max_share
 
     def next_sample_at(self, earliest: float, now: float) -> float:
-        """Return the due time of the next sample, a multiple of the period: late ones are skipped."""
+        """Return the due time of the next sample, a multiple of the interval: missed samples are skipped."""
         return (max(earliest, now) // self.interval_seconds + 1) * self.interval_seconds
 
 
@@ -116,14 +118,14 @@ REMOTE_BUDGET = SamplingBudget(2.0, 0.01, time.monotonic)
 
 @dataclass(frozen=True)
 class SamplingBackend:
-    """How a machine is sampled."""
+    """Sampling backend of a machine: its files, and the budget."""
 
     files: Files
     budget: SamplingBudget
 
 
 def backend_for(host: Host, interval_seconds: float) -> SamplingBackend:
-    """Return how a host is sampled: this machine, or one over SSH."""
+    """Return the sampling backend for this machine or for a machine over SSH."""
     if isinstance(host, LocalHost):
         return SamplingBackend(LocalFiles(), SamplingBudget(interval_seconds))
     return SamplingBackend(
@@ -135,7 +137,7 @@ def backend_for(host: Host, interval_seconds: float) -> SamplingBackend:
 
 
 class _SampledInstance:
-    """An instance that is sampled."""
+    """Instance that the sampler reads."""
 
     def __init__(self, trial: str, processes: Callable[[], Sequence[int]], files: Files) -> None:
         self.trial = trial
@@ -145,17 +147,16 @@ class _SampledInstance:
         self._reader: InstanceReader | None = None  # before its first sample
 
     def update_pids(self, whole: bool) -> None:
-        """List its processes, where that is needed."""
+        """Update the list of the instance's processes if the next reading needs it."""
         if whole or self._reader is None or not self._reader.has_group:
             self.pids = self._list_processes()
 
     def read(self, whole: bool) -> UsageReading:
-        """Read what they have used since the first sample."""
+        """Return the instance's resource usage since the first sample."""
         self._reader = self._reader or InstanceReader(self._files, self._list_processes)
         return self._reader.read(self.pids, whole)
 
     def close(self) -> None:
-        """Let go what is open of it."""
         self._files.close()
 
     def _list_processes(self) -> tuple[int, ...]:
@@ -166,9 +167,9 @@ class _SampledInstance:
 
 
 class Sampler:
-    """Samples a machine, and the instances on it while they are watched, and writes a Parquet file at its end.
+    """Thread that samples a machine and its registered instances, and writes a Parquet file at the end.
 
-    `failure_reason` is the reason if the file was not written, known after `await_file`.
+    `failure_reason` is known after `await_file`: the reason if the file was not written, else "".
     """
 
     def __init__(self, target: Path, backend: SamplingBackend) -> None:
@@ -186,10 +187,10 @@ class Sampler:
 
     @contextmanager
     def sample_instance(self, trial: str, processes: Callable[[], Sequence[int]]) -> Iterator[Telemetry]:
-        """Sample a trial's instance until the block ends, also right at its beginning and its end.
+        """Context manager: sample a trial's instance, also at the start and the end of the block.
 
-        `processes` gives the numbers of the instance's processes on the machine. No failure here fails the trial: a
-        failed reading is NULL; a sample that takes over 5 s is a caution.
+        `processes` returns the PIDs of the instance's processes on the machine. No failure here fails the trial: a
+        failed reading is NULL in the file, and a sample that takes more than 5 s becomes a caution.
         """
         telemetry, instance = Telemetry(), _SampledInstance(trial, processes, self._backend.files)
         telemetry.start = self._sample_one(instance)
@@ -203,19 +204,19 @@ class Sampler:
             telemetry.failure_reason = "" if telemetry.start and telemetry.end else _SLOW_REASON
 
     def stop(self) -> None:
-        """Take no more samples. The file is written meanwhile."""
+        """Stop sampling, without waiting for the file, which the thread writes next."""
         self._stop_requested.set()
 
     def await_file(self) -> None:
-        """Wait until the file is written, whole or not at all."""
-        with defer_signals():
+        """Wait until the file is written; it is written atomically."""
+        with defer_signals():  # an interrupt would end the daemon thread before the file is complete
             if self._sampling_ended.wait(_MAX_SAMPLE_SECONDS):
                 self._thread.join()
             else:
                 self.failure_reason = _SLOW_REASON
 
     def sample_all(self) -> None:
-        """Sample the machine and all instances that are watched."""
+        """Sample the machine and all registered instances."""
         with self._lock:
             whole = (
                 time.monotonic() - self._last_whole_at
@@ -226,29 +227,29 @@ class Sampler:
                 self._last_whole_at = self.rows[-1].seconds
 
     def _run(self) -> None:
-        """Sample all until the end, then write the file."""
+        """Sample until `stop` is called, then write the file."""
         try:
             self._sample_periodically()
         finally:
             self._backend.files.close()
             self._sampling_ended.set()
-            # Where no instance has started, there may be no rows.
+            # There are no rows if no instance has started.
             self.failure_reason = write(self._target, self.rows, self._clock_began) if self.rows else ""
 
     def _sample_periodically(self) -> None:
         began = time.monotonic()
-        pace, even_seconds, due_seconds = self._backend.budget, 0.0, self._backend.budget.interval_seconds
-        last = pace.clock()
+        budget, earliest_seconds, due_seconds = self._backend.budget, 0.0, self._backend.budget.interval_seconds
+        last = budget.clock()
         while not self._stop_requested.wait(max(0.0, began + due_seconds - time.monotonic())):
-            if pace.clock is time.monotonic:  # this clock also counts waiting, the thread's does not
-                last = pace.clock()
+            if budget.clock is time.monotonic:  # also counts the wait, unlike the clock of the thread
+                last = budget.clock()
             self.sample_all()
-            now, used, last = time.monotonic() - began, pace.clock() - last, pace.clock()
-            even_seconds = pace.within_budget_at(even_seconds, used, now)
-            due_seconds = pace.next_sample_at(even_seconds, now)
+            now, used, last = time.monotonic() - began, budget.clock() - last, budget.clock()
+            earliest_seconds = budget.within_budget_at(earliest_seconds, used, now)
+            due_seconds = budget.next_sample_at(earliest_seconds, now)
 
     def _sample_one(self, instance: _SampledInstance) -> HostTotals | None:
-        """Sample one instance, and read the machine's totals; None if the other thread's sample takes too long."""
+        """Sample one instance; return the machine's totals, None if the sampler's thread needs more than 5 s."""
         if not self._lock.acquire(timeout=_MAX_SAMPLE_SECONDS):
             return None
         try:
@@ -258,19 +259,19 @@ class Sampler:
             self._lock.release()
 
     def _sample(self, instances: Sequence[_SampledInstance], whole: bool) -> None:
-        """Add a row of the machine, and one of each of these instances."""
-        for each in instances:
-            each.update_pids(whole)
-        self._backend.files.begin_sample([pid for each in instances for pid in each.pids])
+        """Add a row of the machine, and a row of each of these instances."""
+        for instance in instances:
+            instance.update_pids(whole)
+        self._backend.files.begin_sample([pid for instance in instances for pid in instance.pids])
         seconds = time.monotonic()
         self._host = self._host or HostReader(self._backend.files)
         self.rows.append(TelemetryRow(seconds, None, self._host.read(whole)))
-        self.rows += [TelemetryRow(seconds, each.trial, each.read(whole)) for each in instances]
+        self.rows += [TelemetryRow(seconds, instance.trial, instance.read(whole)) for instance in instances]
 
 
 @contextmanager
 def run_sampler(target: Path, backend: SamplingBackend) -> Iterator[Sampler]:
-    """Sample a machine until the block ends, then write the Parquet file `target`."""
+    """Context manager: sample a machine during the block, then write the Parquet file `target`."""
     sampler = Sampler(target, backend)
     try:
         yield sampler

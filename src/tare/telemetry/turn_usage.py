@@ -1,10 +1,12 @@
 """CPU usage at turn boundaries, and detection of instances busy outside their turns.
 
-gVisor's kernel, a process, starts further ones that change the memory of its programs for it. They wait for its answer
-in the host's kernel (seccomp's notifications). A signal ends that wait, and gVisor's kernel may then take such a
-process for dead and kill it with its program. So they are not paused: they do nothing by themselves.
+Instances that are not idle are paused by SIGSTOP between their turns. gVisor's kernel is a process with child processes
+that change the memory of its programs. The children wait for the kernel's answer in seccomp's notifications. A signal
+ends the wait, and gVisor's kernel may then take a child for dead and kill the child with its program. So tare does not
+pause these children, which do nothing by themselves.
 
-Over SSH, that is one command at each edge. It is waited for outside of the turn: no round trip is in one.
+Over SSH, a boundary takes one command. tare waits for the command outside of the turn, so that no turn includes a
+round trip.
 """
 
 from __future__ import annotations
@@ -28,20 +30,20 @@ from tare.telemetry.procfs import (
     parse_process_times,
 )
 
-BUSY_SHARE_LIMIT = 0.02  # share of a CPU above which it is paused
-_MIN_BUSY_SECONDS = 0.02  # two ticks of the kernel's counters: one may be chance
+BUSY_SHARE_LIMIT = 0.02  # share of a CPU above which an instance is paused
+_MIN_BUSY_SECONDS = 0.02  # two ticks of the kernel's counters, as a single tick may be chance
 _ANSWER_SECONDS = 30.0
-_Times = tuple[float, float]  # of CPU, in seconds: of a process, and of the children that it has waited for
-_GVISOR = "runsc-sandbox\0"  # how the command line of its kernel begins
-_SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some may have ended
+_Times = tuple[float, float]  # CPU seconds of a process, and of the children that it has waited for
+_GVISOR = "runsc-sandbox\0"  # the start of the command line of gVisor's kernel
+_SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some processes may have ended
 _STAT_PATH = "/proc/stat"
 
 
 class IdleWatch:
-    """Adds up the CPU time that the processes of an instance use while it is not its turn.
+    """Watch over an instance between its turns: adds up its CPU time, and pauses an instance that is not idle.
 
-    The texts of the files in `needed_paths` are passed to it right before and right after each turn. A process that is
-    new after a turn counts from the next one on: over SSH, listing them takes another command.
+    The caller passes the texts of the files in `needed_paths` right before and right after each turn. A process that
+    started during a turn counts from the next turn on, because listing processes takes another command over SSH.
     """
 
     def __init__(self, host: Host, processes: Callable[[], Sequence[int]]) -> None:
@@ -50,27 +52,27 @@ class IdleWatch:
         self._pids = tuple(processes())
         self._last: tuple[float, Mapping[str, _Times]] | None = None
         self._used_seconds = self._seconds = 0.0
-        self._share: float | None = None  # what it used when it was first paused
+        self._share: float | None = None  # share of a CPU that the instance used before the first pause
         self._paused: tuple[int, ...] = ()
         self._parents: dict[int, int] = {}
-        self._kernels: frozenset[int] | None = None  # those of gVisor; unknown until the first pause
+        self._kernels: frozenset[int] | None = None  # PIDs of gVisor's kernels; None before the first pause
 
     @property
     def needed_paths(self) -> tuple[str, ...]:
-        """The files whose texts it wants; none once it is known not to rest, unless it is gVisor."""
+        """Paths of the files to read; () for a paused instance, except gVisor, whose parents must be known."""
         if self._share is not None and self._kernels == frozenset():
             return ()
         return tuple(f"/proc/{pid}/stat" for pid in self._pids)
 
     def caution(self) -> Caution | None:
-        """Doubt the turns of the others before this one was paused."""
+        """Return the caution if the instance was busy between its turns and slowed the others; else None."""
         if self._share is None:
             return None
-        text = f"it used {self._share:.0%} of a CPU while others had their turns; from then on, it was paused meanwhile"
+        text = f"it used {self._share:.0%} of a CPU during turns of others; from then on, it was paused during them"
         return Caution("busy-when-idle", text)
 
     def begin_turn(self, texts: Mapping[str, str]) -> None:
-        """Count what it has used since its last turn."""
+        """Add the CPU time that the instance has used since its last turn."""
         times = self._parse_texts(texts)
         if self._last is None or self._share is not None:
             return
@@ -80,7 +82,7 @@ class IdleWatch:
             self._share = self._used_seconds / self._seconds
 
     def end_turn(self, texts: Mapping[str, str]) -> None:
-        """Watch it from now on, or pause it."""
+        """Start watching the instance, or pause it if it was busy before."""
         now, times = time.monotonic(), self._parse_texts(texts)
         self._pids = tuple(self._processes())
         if self._share is not None:
@@ -90,27 +92,28 @@ class IdleWatch:
         self._last = (now, _cpu_times(times))
 
     def finish(self) -> None:
-        """Take note that it has no more turns: pause it again if it does not rest."""
+        """Record that the instance has no more turns in this block; pause it again if it is not idle."""
         self._last = None
         if self._share is not None:
             self.end_turn({})
 
     def resume(self) -> None:
-        """Let it go on, if it is paused."""
+        """Resume the instance if it is paused."""
         self._signal(signal.SIGCONT)
         self._paused = ()
 
     def _parse_texts(self, texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
-        """Read the files of processes, and remember their parents."""
-        found = {path: parse_or_none(parse_process_times, text) for path, text in texts.items() if path != "/proc/stat"}
-        times = {path: each for path, each in found.items() if each}
-        self._parents |= {_pid_of(path): each.parent for path, each in times.items()}
+        """Parse the files of processes, and record the processes' parents."""
+        parsed = {path: parse_or_none(parse_process_times, text) for path, text in texts.items() if path != _STAT_PATH}
+        times = {path: process for path, process in parsed.items() if process}
+        self._parents |= {_pid_of(path): process.parent for path, process in times.items()}
         return times
 
     def _pausable_pids(self) -> tuple[int, ...]:
-        """Return its processes, of gVisor without those that its kernel has started.
+        """Return the PIDs of the instance without the children of gVisor's kernels.
 
-        There, one that is new in a turn is paused from the next one on: over SSH, reading its parent takes a command.
+        In gVisor, a process that started during a turn is paused from the next turn on, because reading its parent
+        takes another command over SSH.
         """
         if self._kernels is None:
             self._kernels = self._find_kernels()
@@ -136,12 +139,12 @@ class IdleWatch:
 
 
 def _pid_of(path: str) -> int:
-    """Return the number of the process of a path below /proc."""
+    """Return the PID in a path below /proc."""
     return int(path.split("/")[2])
 
 
 def _cpu_times(times: Mapping[str, ProcessTimes]) -> dict[str, _Times]:
-    """Return the CPU time of each process, and that of the children that it has waited for, by its file."""
+    """Return the CPU times of processes and of the children that they have waited for, by the processes' files."""
     return {
         path: (each.user_seconds + each.system_seconds, each.reaped_user_seconds + each.reaped_system_seconds)
         for path, each in times.items()
@@ -149,10 +152,10 @@ def _cpu_times(times: Mapping[str, ProcessTimes]) -> dict[str, _Times]:
 
 
 def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> float:
-    """Return what processes that were known before have used since.
+    """Return the CPU seconds that the processes of `before` have used between the two readings.
 
-    That of one that has ended is its parent's now. It is unknown when a process that is new used its time, nor what its
-    parent then counts when it ends: a server's process for a connection works in a turn, and ends right after it.
+    The time of an ended process is part of its parent's time. New processes do not count, because it is unknown when
+    they used their time: a server's process for a connection works during a turn, and ends right after the turn.
     """
     known = before.keys() & now.keys()
     used = sum(now[path][0] - before[path][0] for path in known)
@@ -163,10 +166,9 @@ def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> fl
 
 
 class CpuUsage:
-    """Adds up what some CPUs of a machine did in turns, from texts of its /proc/stat; an empty one means unknown.
+    """Usage of some CPUs of a machine during turns, from texts of its /proc/stat; "" means unknown.
 
-    `latest_busy_cpus` is how many of them were busy in the latest turn, in the mean, such as 0.3; None where it is
-    unknown.
+    `latest_busy_cpus` is the mean number of busy CPUs in the latest turn, such as 0.3; None if it is unknown.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -177,41 +179,39 @@ class CpuUsage:
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the time of these CPUs that was not idle, stolen time too; 0 to 1, None where it is unknown.
-
-        Leaves out the rests.
-        """
+        """Used and steal time as a share of the turns without their idle phases, 0 to 1; None if unknown."""
         return min(1.0, self._used_seconds / self._total_seconds) if self._total_seconds > 0 else None
 
     def begin_turn(self, text: str) -> None:
-        """Begin a turn."""
+        """Start a turn."""
         self._before = text
 
     def end_turn(self, text: str, idle_seconds: float) -> float | None:
-        """End a turn, in which nothing was asked of the CPUs for so long; return the share of it that was stolen."""
-        earlier, later = (parse_or_none(parse_cpu_each, each) or {} for each in (self._before, text))
-        turns = [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
-        for spent in turns:
-            self._add(spent, idle_seconds)
-        self.latest_busy_cpus = _busy_cpus(turns, idle_seconds)
-        first, last = (parse_or_none(parse_cpu_total, each) for each in (self._before, text))
-        return last.since(first).steal_share if first and last else None
+        """End a turn; return the steal share of all CPUs of the machine in it, None if unknown.
 
-    def _add(self, spent: CpuTimes, idle_seconds: float) -> None:
-        self._total_seconds += spent.total_seconds - idle_seconds
-        self._used_seconds += spent.used_seconds + spent.steal_seconds
+        For `idle_seconds` of the turn, the load sent no requests.
+        """
+        earlier, later = (parse_or_none(parse_cpu_each, stat) or {} for stat in (self._before, text))
+        turns = [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
+        for times in turns:
+            self._total_seconds += times.total_seconds - idle_seconds
+            self._used_seconds += times.used_seconds + times.steal_seconds
+        self.latest_busy_cpus = _busy_cpus(turns, idle_seconds)
+        first, last = (parse_or_none(parse_cpu_total, stat) for stat in (self._before, text))
+        return last.since(first).steal_share if first and last else None
 
 
 def _busy_cpus(turns: Sequence[CpuTimes], idle_seconds: float) -> float | None:
-    """Return how many CPUs did something or waited for a disk in a turn, in the mean; None if that is unknown."""
-    seconds = max((spent.total_seconds - idle_seconds for spent in turns), default=0.0)
-    return sum(spent.total_seconds - spent.idle_seconds for spent in turns) / seconds if seconds > 0 else None
+    """Return the mean number of CPUs that were busy or waited for a disk in a turn; None if it is unknown."""
+    seconds = max((times.total_seconds - idle_seconds for times in turns), default=0.0)
+    return sum(times.total_seconds - times.idle_seconds for times in turns) / seconds if seconds > 0 else None
 
 
 class TurnBoundary:
-    """Reads what was used at the edges of turns; `idle_watch` is None where no other instances have turns in between.
+    """Turn boundaries of an instance, at which its CPU usage is read.
 
-    `sidecar_usage` are CPUs of the same machine on which services run beside the instance, None without such services.
+    `idle_watch` is None if no other instances have turns in between. `sidecar_usage` is the usage of the CPUs of
+    sidecar services on the same machine, None without such services.
     """
 
     def __init__(
@@ -223,17 +223,17 @@ class TurnBoundary:
         self.sidecar_usage = sidecar_usage
 
     def begin_turn(self) -> None:
-        """Let the instance go on, and begin a turn."""
+        """Resume the instance and start a turn."""
         if self.idle_watch:
             self.idle_watch.resume()
         texts = self._read_texts()
         if self.idle_watch:
             self.idle_watch.begin_turn(texts)
-        for spent in filter(None, (self.usage, self.sidecar_usage)):
-            spent.begin_turn(texts.get(_STAT_PATH, ""))
+        for usage in filter(None, (self.usage, self.sidecar_usage)):
+            usage.begin_turn(texts.get(_STAT_PATH, ""))
 
     def end_turn(self, idle_seconds: float) -> float | None:
-        """End a turn, in which the load did not send for so long; return the share of the CPU time that was stolen."""
+        """End a turn; return the steal share in it, None if unknown. The load sent nothing for `idle_seconds`."""
         texts = self._read_texts()
         if self.idle_watch:
             self.idle_watch.end_turn(texts)
@@ -242,12 +242,12 @@ class TurnBoundary:
         return self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
 
     def finish(self) -> None:
-        """Record that what has begun is no turn, because none is left."""
+        """Record that the started turn does not take place, because the block has no more turns."""
         if self.idle_watch:
             self.idle_watch.finish()
 
     def resume(self) -> None:
-        """Let the instance go on."""
+        """Resume the instance."""
         if self.idle_watch:
             self.idle_watch.resume()
 

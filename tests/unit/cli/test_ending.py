@@ -102,7 +102,7 @@ def test_a_run_without_its_suite_says_which_file_is_missing(
 @pytest.mark.parametrize("home", ["/dev/null", "/dev/null/tare", "/proc/tare"])
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_set(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_HOME", home)
-    with pytest.raises(TareError, match=f"^{home}: tare's own folder cannot be made: ") as caught:
+    with pytest.raises(TareError, match=f"^{home}: cannot create tare's state folder: ") as caught:
         create_state_folder()
     assert "TARE_HOME" in caught.value.hint
 

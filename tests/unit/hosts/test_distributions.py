@@ -1,4 +1,4 @@
-"""Packages of other distributions: the page has each command, and what tare itself needs is looked for."""
+"""Tests of the packages of other distributions, and of the check for tare's tools."""
 
 from __future__ import annotations
 

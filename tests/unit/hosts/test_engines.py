@@ -1,4 +1,4 @@
-"""Container engines: what of their configuration changes containers, and which container a process is in."""
+"""Tests of container engines: settings that alter containers, and the container of a process."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def test_containers_leave_traces_in_control_groups_and_in_the_root_mount() -> No
 
 @dataclass(frozen=True)
 class Booted(LocalHost):
-    """A host whose kernel was started with these words at this moment; -1 if it does not tell."""
+    """Host whose kernel was started with this command line at this time; -1 if the host hides the time."""
 
     words: str
     seconds: int = -1
@@ -180,20 +180,20 @@ class Booted(LocalHost):
 
 
 @pytest.mark.parametrize(
-    ("inside", "own"),
+    ("inside", "is_separate"),
     [
         (Booted("quiet\n", 1000), False),
         (Booted("quiet\n", 1001), False),  # the kernel computes the moment from its clocks
         (Booted("root=/dev/vda\n", 1000), True),
-        (Booted("quiet\n", 1009), True),  # a machine in a machine
+        (Booted("quiet\n", 1009), True),  # a nested machine
         (Booted("quiet\n", 5), True),  # whose clock is wrong
         (Booted("", 1000), False),
         (Booted(""), False),
         (Booted("quiet\n"), False),
     ],
 )
-def test_a_separate_kernel_has_another_command_line_or_boot_time(inside: Booted, own: bool) -> None:
-    assert has_own_kernel(Booted("quiet\n", 1000), inside) is own
+def test_a_separate_kernel_has_another_command_line_or_boot_time(inside: Booted, is_separate: bool) -> None:
+    assert has_own_kernel(Booted("quiet\n", 1000), inside) is is_separate
 
 
 # --- cpus ------------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ FOUR_WITH_SIBLINGS = ((0, 4), (1, 5), (2, 6), (3, 7))
 
 
 @pytest.mark.parametrize(
-    ("cores", "wanted", "server", "client"),
+    ("cores", "requested", "server", "client"),
     [
         (((0,), (1,)), 1, (1,), (0,)),
         (FOUR, 1, (3,), (0, 1, 2)),
@@ -215,9 +215,9 @@ FOUR_WITH_SIBLINGS = ((0, 4), (1, 5), (2, 6), (3, 7))
     ],
 )
 def test_server_and_client_share_no_core(
-    cores: tuple[tuple[int, ...], ...], wanted: int, server: tuple[int, ...], client: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...], requested: int, server: tuple[int, ...], client: tuple[int, ...]
 ) -> None:
-    assert choose_cpus(cores, wanted) == CpuPlacement(server, client)
+    assert choose_cpus(cores, requested) == CpuPlacement(server, client)
 
 
 SAME_CPUS = ("shared-cpus", "client and instance run on the same CPUs: the machine is too small")
@@ -226,7 +226,7 @@ TOO_FEW = ("too-few-cpus", "3 CPUs were asked for, the machine has 2")
 
 
 @pytest.mark.parametrize(
-    ("cores", "wanted", "server", "client", "cautions"),
+    ("cores", "requested", "server", "client", "cautions"),
     [
         (((0,),), 1, (0,), (0,), [SAME_CPUS]),
         (((0, 1),), 1, (0,), (1,), [ONE_CORE]),
@@ -236,12 +236,12 @@ TOO_FEW = ("too-few-cpus", "3 CPUs were asked for, the machine has 2")
 )
 def test_a_machine_that_is_too_small_for_both_says_so(
     cores: tuple[tuple[int, ...], ...],
-    wanted: int,
+    requested: int,
     server: tuple[int, ...],
     client: tuple[int, ...],
     cautions: list[tuple[str, str]],
 ) -> None:
-    found = choose_cpus(cores, wanted)
+    found = choose_cpus(cores, requested)
     assert (found.server, found.client) == (server, client)
     assert [(caution.kind, caution.text) for caution in found.cautions] == cautions
 

@@ -36,7 +36,7 @@ NSPAWN = """\
         ("/dev/x", ("tmpfs", ("size=4096k",))),
         ("/device", ("overlay", ("relatime",))),
         ("/srv/with space/a/b", ("ext4", ("data=ordered", "noatime", "ro", "sync"))),
-        ("/tmp/file", ("tmpfs", ("ro",))),  # noqa: S108 - what was mounted last hides what was before
+        ("/tmp/file", ("tmpfs", ("ro",))),  # noqa: S108 - the last mount hides the earlier ones
     ],
 )
 def test_a_path_is_on_the_deepest_mount_above_it(path: str, found: tuple[str, tuple[str, ...]]) -> None:
@@ -48,14 +48,14 @@ def test_a_host_that_says_nothing_of_its_mounts_is_no_error() -> None:
 
 
 def test_links_lead_to_the_file_system_that_is_used() -> None:
-    own, behind_link, missing = read_file_systems(LocalHost(), ("/proc/version", "/proc/self/root/proc", "/proc/none"))
-    assert own == FileSystem("/proc/version", "proc", own.options)
+    proc, behind_link, missing = read_file_systems(LocalHost(), ("/proc/version", "/proc/self/root/proc", "/proc/none"))
+    assert proc == FileSystem("/proc/version", "proc", proc.options)
     assert (behind_link.type, missing.type) == ("proc", "proc")
     assert read_file_systems(LocalHost(), ()) == ()
 
 
 class Bare(LocalHost):
-    """A place with no tools but tare's, of which is known what was written there and where commands run."""
+    """Instance with no tools except tare's, with known written files and a known working directory."""
 
     def __init__(self, written: str, folder: str) -> None:
         super().__init__()
@@ -118,18 +118,18 @@ def test_what_is_written_to_this_machines_disk_is_counted(tmp_path: Path) -> Non
     assert before == DiskBytes(0, 0) or read_disk_bytes(host).written - before.written >= 4 << 20
 
 
-class _Asked(LocalHost):
-    def __init__(self, name: str, asked: list[tuple[str, ...]]) -> None:
-        self._name, self._asked = name, asked
+class _Recorder(LocalHost):
+    def __init__(self, name: str, commands: list[tuple[str, ...]]) -> None:
+        self._name, self._commands = name, commands
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
         assert not check, "a container may not write there"
-        self._asked.append((self._name, *argv))
+        self._commands.append((self._name, *argv))
         return Output(argv, 1, b"", b"Read-only file system", 0.0)
 
 
 def test_caches_are_written_back_and_dropped_from_the_inside_out() -> None:
-    asked: list[tuple[str, ...]] = []
-    drop_caches(_Asked(name, asked) for name in ("container", "guest", "machine"))
+    commands: list[tuple[str, ...]] = []
+    drop_caches(_Recorder(name, commands) for name in ("container", "guest", "machine"))
     script = ("sh", "-c", "sync; echo 3 > /proc/sys/vm/drop_caches")
-    assert asked == [(name, *script) for name in ("container", "guest", "machine")]
+    assert commands == [(name, *script) for name in ("container", "guest", "machine")]

@@ -19,7 +19,7 @@ TRIES = 60
 
 
 def test_whenever_an_interrupt_comes_no_command_goes_on_behind_our_back(tmp_path: Path) -> None:
-    """A command that is interrupted while it is being started must not come to its effect after we went on."""
+    """A command that is interrupted during its start must have no effect after the interrupt."""
     chance = random.Random(1)  # noqa: S311 - nothing secret
     caught = 0
     for number in range(TRIES):

@@ -83,7 +83,7 @@ def _slow_removal(path: Path) -> tuple[str, ...]:
 
 
 def _removal_beside_another(path: Path, begun: Path) -> tuple[str, ...]:
-    """Return the removal of a file that waits until another has begun; each begins by a line in the same file."""
+    """Return the removal of a file that waits for the start of another; each start writes a line to the same file."""
     script = 'echo >>"$2"; until [ "$(wc -l <"$2")" = 2 ]; do sleep 0.01; done; rm "$1"'
     return ("sh", "-c", script, "sh", str(path), str(begun))
 
@@ -168,7 +168,7 @@ def test_an_undo_that_takes_too_long_ends_neither_the_block_nor_the_sweep(ledger
     assert read_pending_undos(ledger.path.parent) == {ledger.path: PendingUndo(None, (slow,))}
 
 
-# What runsc of today says of a container whose tare was killed; nothing of it is left all the same.
+# Message of current runsc about a container whose tare was killed. Nothing of the container is left.
 _FILESTORE = "/var/lib/tare/instances/tare-4b40-11-11323e6/root/.gvisor.filestore.tare-4b40-11-11323e6"
 KILLED_RUNSC = (
     f'destroying container: failed to delete filestore file "{_FILESTORE}": remove '
@@ -251,7 +251,7 @@ def test_a_ledger_that_has_been_tampered_with_is_refused_as_a_whole(tmp_path: Pa
     path.write_text(f'["rmdir", "/tmp/tare-good"]\n{line}\n', encoding="utf-8")
     with pytest.raises(TareError, match="not a ledger of tare's") as caught:
         read_pending_undos(tmp_path)
-    assert caught.value.hint == "look at the file, then remove it by hand"
+    assert caught.value.hint == "inspect the file, then remove it by hand"
 
 
 def test_a_ledger_that_is_not_text_is_refused(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_the_folder_of_ledgers_is_for_its_owner_alone(ledger: Ledger) -> None:
     assert ledger.path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802 - its own name
+def test_state_is_kept_where_TARE_HOME_says(monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: N802 - the variable's name
     monkeypatch.setenv("TARE_HOME", "/somewhere/else")
     assert state_folder() == Path("/somewhere/else")
     monkeypatch.setenv("TARE_HOME", "here")
@@ -289,7 +289,7 @@ def test_state_is_private_to_its_owner_and_an_existing_folder_is_unchanged(
     assert (older / "images").stat().st_mode & 0o777 == 0o700
 
 
-# --- how an undo is named --------------------------------------------------------------------------------------------
+# --- short names of undo commands -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,26 +305,26 @@ def test_a_script_of_several_lines_is_named_by_what_it_is_called_with(argv: tupl
     assert shorten_command(argv) == short
 
 
-# --- what is kept for a run is found out or made once, and taken away at its end, the last thing first ---------------
+# --- HostCache: facts and resources are read or created once per run, and removed in reverse order -------------------
 
 
 def test_a_thing_is_made_once_removed_at_the_end_and_can_be_made_again() -> None:
-    said: list[str] = []
+    events: list[str] = []
 
     @contextmanager
     def making(name: str) -> Iterator[str]:
-        said.append(f"made {name}")
+        events.append(f"made {name}")
         yield name
-        said.append(f"gone {name}")
+        events.append(f"gone {name}")
 
     with HostCache() as cache:
         assert [cache.create_once("network", lambda: making("first")) for _ in range(2)] == ["first", "first"]
         assert cache.create_once("bridge", lambda: making("second")) == "second"
-        assert said == ["made first", "made second"]
+        assert events == ["made first", "made second"]
         cache.close()
-        assert said[2:] == ["gone second", "gone first"]
+        assert events[2:] == ["gone second", "gone first"]
         assert cache.create_once("network", lambda: making("third")) == "third"
-    assert said[4:] == ["made third", "gone third"]
+    assert events[4:] == ["made third", "gone third"]
 
 
 def test_what_cannot_be_found_out_is_asked_for_again() -> None:

@@ -1,4 +1,4 @@
-"""The lock of a machine: whoever measures on it holds it, from that machine or from another."""
+"""Tests of the machine lock, held by a tare on the machine or on another machine."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_two_controllers_do_not_measure_on_one_machine(tmp_path: Path) -> None:
     with subprocess.Popen((sys.executable, "-c", OTHER, str(path)), stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        said = rf"^another tare runs on root@there \(process {other.pid} of its controller\)$"
-        with pytest.raises(TareError, match=said), lock_remote_machine(LocalHost(), "root@there", str(path)):
+        message = rf"^another tare runs on root@there \(process {other.pid} of its controller\)$"
+        with pytest.raises(TareError, match=message), lock_remote_machine(LocalHost(), "root@there", str(path)):
             pytest.fail("the block must not begin")
         other.kill()
     wait_until(lambda: _is_free(path))
@@ -96,8 +96,8 @@ def test_the_lock_is_per_machine_for_any_home_and_names_its_holder(
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "ours"))
     theirs = tmp_path / "theirs"
     with _with_other_home(theirs, tmp_path) as other:
-        said = rf"^another tare runs on this machine: tare run \(process {other.pid}, TARE_HOME={theirs}\)$"
-        with pytest.raises(LockHeld, match=said), lock_this_machine():
+        message = rf"^another tare runs on this machine: tare run \(process {other.pid}, TARE_HOME={theirs}\)$"
+        with pytest.raises(LockHeld, match=message), lock_this_machine():
             pytest.fail("the block must not begin")
         holder, is_held = read_lock_holder()
         assert (holder.pid, holder.home, is_held) == (other.pid, str(theirs), True) if holder else False
@@ -181,7 +181,7 @@ def test_machines_that_are_lent_at_a_time_have_names_of_their_own() -> None:
     assert first != second
 
 
-# --- what tare has on a machine, before and after --------------------------------------------------------------------
+# --- leftovers of tare on a machine, before and after -----------------------------------------------------------------
 
 SOME = HostInventory({"links": frozenset({"tare-1", "tare-2"})}, {"sysctl": frozenset({"vm/swappiness = 60"})})
 LATER = HostInventory({"links": frozenset({"tare-2", "tare-3"})}, {"sysctl": frozenset({"vm/swappiness = 10"})})

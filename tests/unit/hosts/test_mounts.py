@@ -1,4 +1,4 @@
-"""Mounts of tare's own, tried in a mount namespace of the test's own, with a /run that nobody has used yet."""
+"""Tests of tare's private mounts, in a mount namespace of the test with an unused /run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from waiting import ENOUGH_SECONDS as SECONDS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make mounts")
 
-# The shell stands for the machine. Its child moves to mounts of its own, and waits until the shell has looked.
+# The shell stands for the machine. Its child moves to private mounts, and waits until the shell has looked.
 MACHINE = """
 mount -t tmpfs tare-test /run
 "$0" -c "$1" "$2" > /run/said &
@@ -40,7 +40,7 @@ if sys.argv[1] == "shown":
 
 
 def _seen(which: str, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script on the machine, while its child has mounts of its own."""
+    """Run a script on the machine while its child has private mounts."""
     argv = ("unshare", "--mount", "sh", "-c", MACHINE, sys.executable, ISOLATED, which, "sh", "-c", script)
     return subprocess.run(argv, capture_output=True, text=True, timeout=SECONDS, check=True)
 

@@ -38,7 +38,7 @@ def _is_there(seconds: int) -> bool:
 
 
 def _comes_true(seconds: int, there: bool) -> bool:
-    """Wait until a sleeper is there, or gone: a child of a killed parent ends a moment later."""
+    """Wait until a sleeper runs or has ended: the child of a killed parent ends a moment later."""
     return comes_true(lambda: _is_there(seconds) == there)
 
 
@@ -217,9 +217,9 @@ def test_a_folder_that_is_gone_has_nothing_to_gather(tmp_path: Path) -> None:
     assert LocalHost().read_matching(str(tmp_path / "gone"), "here") == ""
 
 
-# --- the last words of a command in a reason -------------------------------------------------------------------------
+# --- the last output of a command in an error ------------------------------------------------------------------------
 
-# What redis-benchmark writes to standard error beside a server in protected mode: a warning, and a line of 1084 bytes.
+# Standard error of redis-benchmark with a server in protected mode: a warning, and a line of 1084 bytes.
 REFUSED = Path(__file__).parents[2] / "samples/redis/protected-mode.txt"
 
 
@@ -240,7 +240,7 @@ def test_a_refusal_in_one_long_line_is_reported_from_its_beginning() -> None:
         (" \n\n", ""),
         ("one\n", "one"),
         ("one\n\n  two\nthree\nfour\n", "two / three / four"),
-        (f"{'a' * 299}\ntwo\n", "two"),  # not its end alone, which would say something else
+        (f"{'a' * 299}\ntwo\n", "two"),  # its end alone would be misleading
         (f"one\n{'a' * 299}\nthree\n", "three"),
         (f"{'a' * 294}\ntwo\n", f"{'a' * 294} / two"),
         ("a" * 300, "a" * 300),
@@ -275,7 +275,7 @@ def test_an_engines_error_is_shown_without_what_follows_it(text: str, words: str
     assert last_lines(text) == words
 
 
-# --- A command on our own streams: whose the keys of the terminal are, and that the terminal is as before ---
+# --- a command on tare's streams: the receiver of the terminal's keys, and the restored terminal -------
 
 CALL = (
     "import sys; from tare.hosts.process import run_interactive; sys.exit(run_interactive(sys.argv[2:], sys.argv[1]))"
@@ -287,7 +287,7 @@ OWN_TERMINAL = ("script", "--quiet", "--return", "--command", _LINE, "/dev/null"
 
 @contextmanager
 def on_terminal(*argv: str) -> Iterator[tuple[int, int]]:
-    """Run Python on a terminal of its own; yield its number and our end."""
+    """Run Python on a new terminal; yield its PID and the test's end of the terminal."""
     child, terminal = pty.fork()
     if child == 0:
         os.execv(sys.executable, (sys.executable, "-c", CALL, *argv))  # noqa: S606 - as a shell would

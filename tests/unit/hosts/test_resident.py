@@ -1,4 +1,4 @@
-"""A resident process on this machine: the program compiled as in the image, and all that is run through it."""
+"""Tests of the resident agent on this machine, with the program compiled as in the image."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def host(program: Path) -> Iterator[ExecHost]:
 
 
 def _pid(host: ExecHost) -> int:
-    """Return the number of the resident process, the grandparent of what is run: its parent is `supervise`."""
+    """Return the PID of the resident agent, the grandparent of each command, whose parent is `supervise`."""
     return int(host.run("sh", "-c", 'cut -d " " -f 4 "/proc/$PPID/stat"', timeout=SECONDS).text)
 
 
@@ -247,21 +247,21 @@ def test_when_it_is_killed_all_who_wait_fail_at_once_and_what_ran_is_gone(host: 
         wait_until(lambda: len(sleepers(70215)) == 3)
         threading.Timer(0.3, os.kill, (number, signal.SIGKILL)).start()
         for fails in (lambda: process.read_line(SECONDS), lambda: process.send("go\n")):
-            with pytest.raises(ResidentEnded, match=r"^sleep: its resident process ended: it said nothing$"):
+            with pytest.raises(ResidentEnded, match=r"^sleep: its resident process ended: it printed nothing$"):
                 fails()
-        # A program that has turns adds what it has printed.
-        said = "sleep: its resident process ended: it said nothing; it printed ''"
-        with pytest.raises(ResidentEnded, match=f"^{said}$") as failure:
+        # A program with turns adds its output to the error.
+        message = "sleep: its resident process ended: it printed nothing; it printed ''"
+        with pytest.raises(ResidentEnded, match=f"^{message}$") as failure:
             turns.ResidentProgram(process, ("sleep",), "done").run_turn("turn", "go", SECONDS)
         assert failure.value.output is not None
         for each in waiting:
             assert isinstance(each.exception(SECONDS), ResidentEnded)
-            assert str(each.exception()) == "sleep: its resident process ended: it said nothing"
+            assert str(each.exception()) == "sleep: its resident process ended: it printed nothing"
     assert _comes_true(70215, there=False)
 
 
 class Far(ExecHost):
-    """A host whose connection is lost whenever its resident process is, as over SSH."""
+    """Host whose connection is lost whenever its resident agent is lost, as over SSH."""
 
     def connection_error(self, last_output: str) -> TrialFailed:
         return unreachable_error("far.example", last_output)
@@ -271,35 +271,35 @@ def test_a_lost_connection_ends_every_wait_also_on_a_host_behind_it(program: Pat
     far = Far(LocalHost(), "sh", "-c", '"$@"; echo Connection reset by peer >&2', "sh")
     behind = ExecHost(CommandRecorder(far, []), "env")
     far.supervisor = behind.supervisor = str(program)
-    said = r"^SSH to far\.example: Connection reset by peer$"
+    message = r"^SSH to far\.example: Connection reset by peer$"
     with ensure_resident(far), ensure_resident(behind), ThreadPoolExecutor(2) as pool:
         with far.spawn("cat") as near, behind.spawn("cat") as inner:
             waiting = [pool.submit(host.run, "sleep", "70218", timeout=SECONDS) for host in (far, behind)]
             assert _comes_true(70218, there=True)
             os.kill(_pid(far), signal.SIGKILL)
             for process in (near, inner):
-                with pytest.raises(Unreachable, match=said):
+                with pytest.raises(Unreachable, match=message):
                     process.read_line(SECONDS)
-                with pytest.raises(Unreachable, match=said):
+                with pytest.raises(Unreachable, match=message):
                     process.send("go\n")
             for each in waiting:
-                with pytest.raises(Unreachable, match=said):
+                with pytest.raises(Unreachable, match=message):
                     each.result(SECONDS)
         assert behind.run("echo", "again", timeout=SECONDS).text == "again\n"
 
 
 def test_the_end_of_the_block_asks_for_no_connection(program: Path) -> None:
-    asked: list[str] = []
+    outputs: list[str] = []
 
-    class Asked(ExecHost):
+    class Recorder(ExecHost):
         def connection_error(self, last_output: str) -> None:
-            asked.append(last_output)
+            outputs.append(last_output)
 
-    host = Asked(LocalHost())
+    host = Recorder(LocalHost())
     host.supervisor = str(program)
     with ensure_resident(host):
         assert host.run("echo", "on", timeout=SECONDS).text == "on\n"
-    assert asked == []
+    assert outputs == []
 
 
 def test_after_its_end_the_next_command_starts_another(host: ExecHost) -> None:
@@ -352,7 +352,7 @@ def test_an_interrupt_ends_the_command_that_is_waited_for(host: ExecHost) -> Non
     assert host.run("echo", "on", timeout=SECONDS).text == "on\n"
 
 
-# --- commands of a resident process on this machine that are ended once what they are for is gone --------------------
+# --- commands of a resident agent on this machine that end when their scope is cancelled -----------------------------
 
 WHY = "ended, as its server has"
 

@@ -1,4 +1,4 @@
-"""The setup helper, compiled as in the image, creates and removes real resources; so does the ledger without it."""
+"""Tests of the setup helper, compiled as in the image, and of the ledger with and without the helper."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_a_host_behind_a_resident_agent_has_a_setup_helper(root: Path, tmp_path:
         with pytest.raises(TrialFailed, match="No such file"):
             helper.run_steps(("folder", "/nowhere/there"))
         helper.close()
-        assert helper.try_steps(("remove", str(tmp_path / "there")))  # it is started again
-    assert not helper.try_steps(("remove", str(tmp_path / "there")))  # nobody is there
+        assert helper.try_steps(("remove", str(tmp_path / "there")))  # starts the helper again
+    assert not helper.try_steps(("remove", str(tmp_path / "there")))  # the program of the helper is gone
     helper.close()
 
 
@@ -97,7 +97,7 @@ def test_the_first_step_that_fails_is_the_last_and_has_its_reason(helper: SetupH
         helper.run_steps(("folder", str(before)), ("folder", "/nowhere/there"), ("folder", str(behind)))
     assert caught.value.hint.endswith(f"folder /nowhere/there, folder {behind}")
     assert (before.exists(), behind.exists()) == (True, False)
-    helper.run_steps(("folder", str(behind)))  # the next request is a new one
+    helper.run_steps(("folder", str(behind)))  # an error does not affect the next request
     with pytest.raises(TrialFailed, match="unknown step: sing"):
         helper.run_steps(("sing",))
 

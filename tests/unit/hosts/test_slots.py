@@ -1,4 +1,4 @@
-"""Slots: instances that are alive together on one bridge have nothing in common that has to be their own."""
+"""Tests of slots: instances that are alive at the same time on one bridge share no address and no device."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_there_are_64_slots(network: Network, slot: int) -> None:
 def test_instances_that_start_in_the_same_millisecond_have_unique_names(network: Network) -> None:
     names = [create_instance_name(network.with_slot(slot)) for slot in range(SLOTS)]
     assert len(set(names)) == 64
-    # What is found by its name, as Podman's firewall rules are, is never another's that begins alike.
+    # Podman's firewall rules are found by a prefix of a name, so no name may be the prefix of another.
     assert not any(other.startswith(name) for name in names for other in names if other != name)
     assert all(len(name) <= 40 for name in names)
 
@@ -159,7 +159,7 @@ def test_a_machine_with_routes_to_all_subnets_gets_the_hint_to_clean() -> None:
     taken = _networks(*(f"198.{second}.{third}.0/24" for second in (18, 19) for third in range(256)))
     with pytest.raises(TareError, match=r"no free subnet left in 198\.18\.0\.0/15") as caught:
         _find_free_subnet(taken)
-    assert caught.value.hint == "`tare clean` removes what killed runs left behind"
+    assert caught.value.hint == "remove the leftovers of killed runs: tare clean"
 
 
 @pytest.mark.parametrize("network", ["198.18.0.0/15", "198.0.0.0/8"])
@@ -167,7 +167,7 @@ def test_a_route_that_covers_all_subnets_is_named(network: str) -> None:
     with pytest.raises(TareError) as caught:
         _find_free_subnet(_networks(network))
     assert str(caught.value) == f"no subnet of 198.18.0.0/15 is free: there is a route to {network}"
-    assert caught.value.hint == f"remove it, if it is not needed: ip route delete {network}"
+    assert caught.value.hint == f"remove the route if it is not needed: ip route delete {network}"
 
 
 def _networks(*names: str) -> list[IPv4Network]:

@@ -1,4 +1,4 @@
-"""The socket of a connection over SSH is gone with the connection, whose client is killed and leaves it behind."""
+"""Tests of the socket of an SSH connection, which tare removes because a killed client leaves it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.model.trial import Output
 
 @dataclass(frozen=True)
 class Around(LocalHost):
-    """A machine whose client of SSH makes a socket, and then does this."""
+    """Machine whose SSH client creates a socket and then runs this script."""
 
     socket: Path
     then: str

@@ -1,4 +1,4 @@
-"""Settings changed and put back, in a tree of real files: after kills, restarts, changes of others, and refusals."""
+"""Tests of changed and restored settings in a tree of real files: kills, reboots, other programs' changes, refusals."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_reapplying_over_a_foreign_value_keeps_the_first_recorded_one(tuned: Set
 
 
 def test_a_value_of_another_tare_counts_as_ours(tuned: SettingsStore, root: Path) -> None:
-    """Killed between the record and the change: what the tare of before has set is there still."""
+    """After a kill between record and change, the settings of the earlier tare are still there."""
     list(tuned.apply())
     fill(root, {GOVERNOR: "schedutil\n"})
     record = json.loads(tuned.record.read_text())
@@ -197,7 +197,7 @@ def test_a_file_that_is_gone_is_named_and_not_made(tuned: SettingsStore, root: P
 
 
 def test_after_a_restart_nothing_is_put_back(tuned: SettingsStore, root: Path) -> None:
-    """The kernel's settings are its own again; that one equals what tare has set is chance, or somebody's wish."""
+    """A reboot has restored the settings; a value that equals tare's was set by chance or by another program."""
     list(tuned.apply())
     fill(root, MACHINE | {BOOT: "0f0f0f0f-5ca9-42da-8d35-5b098efdb59c\n", REUSE: "1\n"})
     assert tuned.is_outdated()
@@ -224,7 +224,7 @@ def test_without_the_name_of_the_boot_nothing_is_changed(tuned: SettingsStore, r
 
 
 def test_what_the_kernel_refuses_stays_and_the_rest_is_set(tuned: SettingsStore, root: Path) -> None:
-    """A file of the kernel's that nobody may write, root neither, stands for one that refuses."""
+    """A file of the kernel's that even root may not write stands for a refusal."""
     (root / GOVERNOR[1:]).unlink()
     (root / GOVERNOR[1:]).symlink_to("/proc/sys/kernel/ostype")
     done = list(tuned.apply())

@@ -1,4 +1,4 @@
-"""Which settings a machine has, and which of them are as wanted."""
+"""Tests of the machine's settings, and of which settings have their target values."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def changes(name: str, files: Mapping[str, str]) -> dict[str, str]:
 
 def test_table_iii_is_what_is_wanted_of_the_network_stack() -> None:
     files = {f"/proc/sys/{name.replace('.', '/')}": "0\n" for name in TABLE_III}
-    wanted = {name: tuple(changes(name, files).values()) for name in TABLE_III}
-    assert wanted == {name: (text,) for name, text in TABLE_III.items()}
+    targets = {name: tuple(changes(name, files).values()) for name in TABLE_III}
+    assert targets == {name: (text,) for name, text in TABLE_III.items()}
     assert [each.name for each in SETTINGS if "Table III" in each.source] == list(TABLE_III)
 
 

@@ -1,4 +1,4 @@
-"""What tests of images share: an image of two layers, a folder to work in, and settings of nobody."""
+"""Fixtures of the tests of images: an image of two layers, a scratch folder, and no user settings."""
 
 from __future__ import annotations
 

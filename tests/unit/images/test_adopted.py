@@ -1,4 +1,4 @@
-"""An image that others have built is taken over with its very bytes, and its program started as an engine would."""
+"""Tests of foreign images: unchanged bytes, and a program that starts as in an engine."""
 
 from __future__ import annotations
 
@@ -59,27 +59,27 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]) -> Adopt:
-    """Take over an image of these layers, beside which an image of tare's own is laid."""
+def adopt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, messages: list[str]) -> Adopt:
+    """Convert an image of these layers, with the files of an image that tare has built."""
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     images, base = tmp_path / "home/images", tmp_path / "base"
     images.mkdir(parents=True)
-    own = base / "usr/lib/tare"
-    own.mkdir(parents=True)
-    (own / "init").write_bytes(b"init\n")
+    programs = base / "usr/lib/tare"
+    programs.mkdir(parents=True)
+    (programs / "init").write_bytes(b"init\n")
     (base / "kernel").write_bytes(b"kernel\n")
     ours = Image("0" * 64, base, base, base, base / "kernel", base / "kernel", "")
 
-    def take(*layers: bytes, wanted: ImageReference | None = None, files: Any = (), **config: Any) -> Image:
+    def take(*layers: bytes, reference: ImageReference | None = None, files: Any = (), **config: Any) -> Image:
         made = tmp_path / f"image-{len(list(tmp_path.iterdir()))}"
-        source = wanted or ImageReference("oci:", f"{layout(made, *layers, config=config)}:latest")
+        source = reference or ImageReference("oci:", f"{layout(made, *layers, config=config)}:latest")
         with create_build_folder(images) as scratch:
-            image = ForeignImageBuild(source, ours, 1 << 20, scratch, BUSYBOX).build(images, said.append)
+            image = ForeignImageBuild(source, ours, 1 << 20, scratch, BUSYBOX).build(images, messages.append)
         return with_files(image, files, partial(update_accounts, image))
 
     return take
@@ -139,17 +139,23 @@ def test_the_only_program_of_an_image_is_started_as_the_image_says(adopt: Adopt,
     assert (done.returncode, noted.read_text().strip().isdigit(), "variable [A=b]" in done.stdout) == (5, True, True)
     likely = (("--set", "x", "code=6"), ("--only", "code=6"), ("--note", "/number", "code=6"), ("--", "code=6"))
     for given_words in likely:
-        own = start(image, "--set", "A=b", "--", *given_words)  # words of a user's that look like options
+        output = start(image, "--set", "A=b", "--", *given_words)  # a user's words may look like options
         lines = [f"argument [{word}]\n" for word in given_words]
-        assert (own.returncode, "".join(lines) in own.stdout, "variable [A=b]" in own.stdout) == (6, True, True)
+        assert (output.returncode, "".join(lines) in output.stdout, "variable [A=b]" in output.stdout) == (
+            6,
+            True,
+            True,
+        )
     assert "argument [usual]" in start(image, "--").stdout
     assert (image.stop_signal, image.ports) == ("SIGTERM", ())
     assert image.packages == ""
     none = ImageCommand(("/app/prob",))
-    (fault,) = find_missing_programs(adopt(wanted=replace(source_of(image), started=none)), ["given"])
+    (fault,) = find_missing_programs(adopt(reference=replace(source_of(image), started=none)), ["given"])
     assert fault.message == "/app/prob: the image has no such program"
-    assert fault.hint == f'did you mean "/app/probe"? or give one of the image\'s: {source_of(image)} is taken as it is'
-    assert find_missing_programs(image, ["given"]) == []  # the entry point is there, and the word is its own
+    assert (
+        fault.hint == f'did you mean "/app/probe"? or name a program of the image: {source_of(image)} is used unchanged'
+    )
+    assert find_missing_programs(image, ["given"]) == []  # the entry point exists, and gets the word as its argument
     assert load_configuration(image).argv(["x"]) == ("probe", "first word", "$HOME;", "x")
     assert sorted(path.name for path in (image.root / "usr/lib/tare").iterdir()) == [
         *("busybox", "entrypoint", "entrypoint.conf", "init")
@@ -161,10 +167,10 @@ def test_the_only_program_of_an_image_is_started_as_the_image_says(adopt: Adopt,
 def test_user_settings_of_a_program_make_another_image_of_the_same_files(adopt: Adopt, probe: bytes) -> None:
     data = layer(file("app/probe", probe, 0o755))
     plain = adopt(data, **CONFIG)
-    said = ImageCommand(("/app/probe", "own"), "1:2", "/app", "SIGQUIT")
-    image = adopt(wanted=replace(source_of(plain), started=said))
+    overrides = ImageCommand(("/app/probe", "custom"), "1:2", "/app", "SIGQUIT")
+    image = adopt(reference=replace(source_of(plain), started=overrides))
     assert start(image).stdout.splitlines()[:5] == [
-        *("user 1 1 2 2", "groups", "folder /app", "argument [/app/probe]", "argument [own]")
+        *("user 1 1 2 2", "groups", "folder /app", "argument [/app/probe]", "argument [custom]")
     ]
     assert (image.digest != plain.digest, image.stop_signal, image.origin) == (True, "SIGQUIT", plain.origin)
 
@@ -181,26 +187,26 @@ def test_images_that_differ_only_in_their_configuration_are_distinguished(adopt:
 @needs_tools
 @only_root
 def test_the_same_image_in_another_form_gives_the_same_bytes_and_is_cached(
-    adopt: Adopt, tmp_path: Path, said: list[str]
+    adopt: Adopt, tmp_path: Path, messages: list[str]
 ) -> None:
-    made = layout(tmp_path / "one", layer(folder("etc"), file("etc/hosts", b"own\n"), file("app", b"1", 0o4711)))
+    made = layout(tmp_path / "one", layer(folder("etc"), file("etc/hosts", b"custom\n"), file("app", b"1", 0o4711)))
     archive = tmp_path / "two.tar"
     words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
     subprocess.run(words, check=True, timeout=60, capture_output=True)
-    one = adopt(wanted=ImageReference("oci:", f"{made}:latest"))
+    one = adopt(reference=ImageReference("oci:", f"{made}:latest"))
     os.utime(tmp_path / "base/usr/lib/tare/init", (1, 1))  # as if it had been built long ago
-    two = adopt(wanted=ImageReference("docker-archive:", str(archive)))
+    two = adopt(reference=ImageReference("docker-archive:", str(archive)))
     assert one.digest == two.digest
     assert one.origin.startswith(f"oci:{made}:latest@sha256:")
     assert two.origin.startswith(f"docker-archive:{archive}@sha256:")
     assert (one.start_command, one.disk_bytes) == ((ENTRYPOINT,), 1 << 30)
-    assert (one.root / "etc/hosts").read_text() == "own\n"
+    assert (one.root / "etc/hosts").read_text() == "custom\n"
     assert (one.root / "app").stat().st_mode & 0o7777 == 0o4711
     assert read_text_in(one.kernel.parent, "kernel") == "kernel\n"
-    said.clear()
-    again = adopt(wanted=ImageReference("docker-archive:", str(archive)))
+    messages.clear()
+    again = adopt(reference=ImageReference("docker-archive:", str(archive)))
     assert again == two
-    assert said == [f"image: looking at docker-archive:{archive}"]
+    assert messages == [f"image: looking at docker-archive:{archive}"]
     assert [path for path in one.root.parents[1].iterdir() if path.name.startswith("tare-")] == []
 
 
@@ -234,7 +240,7 @@ def test_accounts_behind_a_link_are_not_read(name: str, adopt: Adopt, tmp_path: 
 def test_an_image_for_another_machine_is_refused_before_it_is_unpacked(adopt: Adopt, tmp_path: Path) -> None:
     made = layout(tmp_path / "other", layer(file("a")), platform=("linux", "s390x"))
     with pytest.raises(TareError, match=f"^oci:{made}:latest: the image is for s390x, and this machine is "):
-        adopt(wanted=ImageReference("oci:", f"{made}:latest"))
+        adopt(reference=ImageReference("oci:", f"{made}:latest"))
 
 
 @needs_tools
@@ -244,30 +250,30 @@ def test_an_archive_of_images_is_no_root_file_system(adopt: Adopt, tmp_path: Pat
     words = ("skopeo", "copy", "--quiet", f"oci:{made}:latest", f"docker-archive:{archive}:app:1")
     subprocess.run(words, check=True, timeout=60, capture_output=True)
     with pytest.raises(TareError, match="this is an archive of images") as error:
-        adopt(wanted=ImageReference("", str(archive)))
+        adopt(reference=ImageReference("", str(archive)))
     assert error.value.hint == f"write docker-archive:{archive} or oci-archive:{archive}"
 
 
 @needs_tools
 @only_root
 def test_files_of_a_suite_are_laid_over_the_image_and_make_another_one(adopt: Adopt, tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    (own / "sub").mkdir(parents=True)
-    (own / "sub/tool").write_text("1")
-    (own / "sub/tool").chmod(0o755)
-    (own / "to").symlink_to("sub/tool")
-    data, files = layer(file("srv/app/sub", b"in the way")), (("/srv/app", str(own)),)
+    custom = tmp_path / "custom"
+    (custom / "sub").mkdir(parents=True)
+    (custom / "sub/tool").write_text("1")
+    (custom / "sub/tool").chmod(0o755)
+    (custom / "to").symlink_to("sub/tool")
+    data, files = layer(file("srv/app/sub", b"in the way")), (("/srv/app", str(custom)),)
     with pytest.raises(TareError, match="the image has no folder at /srv/app/sub but a file"):
         adopt(data, files=files)
     made = layout(tmp_path / "one", layer(file("srv/app/old", b"old")))
-    wanted = ImageReference("oci:", f"{made}:latest")
-    image = adopt(wanted=wanted, files=files)
+    reference = ImageReference("oci:", f"{made}:latest")
+    image = adopt(reference=reference, files=files)
     assert image.layer
     assert (image.layer / "srv/app/sub/tool").stat().st_mode & 0o777 == 0o755
     assert str((image.layer / "srv/app/to").readlink()) == "sub/tool"
     assert [(tree / "srv/app/old").exists() for tree in image.layer_roots] == [False, True]
-    (own / "sub/tool").write_text("2")
-    assert adopt(wanted=wanted, files=files).digest != image.digest
+    (custom / "sub/tool").write_text("2")
+    assert adopt(reference=reference, files=files).digest != image.digest
 
 
 @needs_tools
@@ -276,7 +282,7 @@ def test_an_image_starts_with_the_accounts_that_a_suite_puts_into_it(adopt: Adop
     accounts = file("etc/passwd", b"app:x:4711:4712::/:\n"), file("etc/group", b"app:x:4712:\n")
     plain = adopt(layer(folder("etc"), *accounts), User="app")
     (tmp_path / "passwd").write_text("app:x:5001:5002::/:\n")
-    image = adopt(wanted=source_of(plain), files=(("/etc/passwd", str(tmp_path / "passwd")),))
+    image = adopt(reference=source_of(plain), files=(("/etc/passwd", str(tmp_path / "passwd")),))
     assert image.layer
     texts = [(tree / "usr/lib/tare/entrypoint.conf").read_bytes() for tree in image.layer_roots]
     assert (b"5001" in texts[0], b"4711" in texts[0], b"4711" in texts[1]) == (True, False, True)
@@ -284,14 +290,14 @@ def test_an_image_starts_with_the_accounts_that_a_suite_puts_into_it(adopt: Adop
 
 
 def test_files_cannot_leave_the_image(tmp_path: Path) -> None:
-    root, own = tmp_path / "root", tmp_path / "own"
+    root, custom = tmp_path / "root", tmp_path / "custom"
     root.mkdir()
-    own.write_text("x")
+    custom.write_text("x")
     (root / "way").symlink_to(tmp_path)
     for target in ("/../escaped", "/way/escaped", "/", "/a/../../escaped"):
         with pytest.raises(TareError):
-            put_files(root, ((target, str(own)),))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "root"]
+            put_files(root, ((target, str(custom)),))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["custom", "root"]
     put_files(root, (("/", str(_folder(tmp_path / "more"))),))
     assert (root / "there").read_text() == "1"
 
@@ -303,15 +309,15 @@ def _folder(path: Path) -> Path:
 
 
 def test_the_hash_of_files_follows_names_content_and_permissions(tmp_path: Path) -> None:
-    own = _folder(tmp_path / "own")
-    seen = {hash_files(()), hash_files((("/a", str(own)),)), hash_files((("/b", str(own)),))}
-    (own / "there").write_text("2")
-    seen.add(hash_files((("/a", str(own)),)))
-    (own / "there").chmod(0o700)
-    seen.add(hash_files((("/a", str(own)),)))
+    custom = _folder(tmp_path / "custom")
+    seen = {hash_files(()), hash_files((("/a", str(custom)),)), hash_files((("/b", str(custom)),))}
+    (custom / "there").write_text("2")
+    seen.add(hash_files((("/a", str(custom)),)))
+    (custom / "there").chmod(0o700)
+    seen.add(hash_files((("/a", str(custom)),)))
     assert len(seen) == 5
     with pytest.raises(UsageError, match="there is no such file"):
-        hash_files((("/a", f"{own}/none"),))
+        hash_files((("/a", f"{custom}/none"),))
 
 
 @pytest.mark.parametrize("name", ["docker-archive:none.tar", "oci-archive:none.tar:app:1", "oci:none", "none.tar"])
@@ -320,19 +326,19 @@ def test_a_missing_image_file_is_a_user_error_and_named_once(
 ) -> None:
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    source, said = read_source(name), list[str]()
-    beside = Sidecar("cache", ImageSpec(source=source), Service((), 0))
-    for wanted, workloads in ((ImageSpec(source=source), ()), (ImageSpec(), (OfOthers(service_beside=beside),))):
+    source, messages = read_source(name), list[str]()
+    sidecar = Sidecar("cache", ImageSpec(source=source), Service((), 0))
+    for spec, workloads in ((ImageSpec(source=source), ()), (ImageSpec(), (OfOthers(service_beside=sidecar),))):
         with pytest.raises(UsageError) as error:
-            resolve_image(wanted, workloads, said.append)
+            resolve_image(spec, workloads, messages.append)
         assert str(error.value) == f"{source}: there is no such file"
         assert (str(error.value).count("none"), error.value.exit_code) == (1, 2)
-    assert (said, (tmp_path / "home").exists()) == ([], False)  # nothing was begun
+    assert (messages, (tmp_path / "home").exists()) == ([], False)  # nothing was begun
 
 
 @dataclass(frozen=True)
 class OfOthers(ApplicationWorkload):
-    """An application with this service beside."""
+    """Application with this sidecar service."""
 
     service_beside: Sidecar | None = None
 

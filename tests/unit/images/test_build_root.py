@@ -1,4 +1,4 @@
-"""The root of Debian in which images are built: what is refused, and what a command in it sees."""
+"""Tests of the build root: refusals, and the environment of a command in it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def test_without_skopeo_and_umoci_an_export_of_an_engine_is_named(
 def test_it_takes_the_place_of_an_earlier_one_and_then_nothing_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-    monkeypatch.setattr(module, "install_packages", lambda packages, root: asked.append((packages, root.name)))
+    installed = []
+    monkeypatch.setattr(module, "install_packages", lambda packages, root: installed.append((packages, root.name)))
     assert isinstance(build_host(), LocalHost)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     (tmp_path / "bin").mkdir()
@@ -76,7 +76,7 @@ def test_it_takes_the_place_of_an_earlier_one_and_then_nothing_is_missing(
         debian = root_of(tmp_path / number, "debian")
         (debian / number).touch()
         make_build_root(read_source(str(debian)), lambda _: None)
-    assert asked == [(PACKAGES, "root")] * 2
+    assert installed == [(PACKAGES, "root")] * 2
     assert (build_root() / "2").exists()
     assert not (build_root() / "1").exists()
     assert build_problems() == []

@@ -1,4 +1,4 @@
-"""Images of several releases: each has a recipe of its own, and any of them proves KVM."""
+"""Tests of images of several releases: each release has a separate recipe, and any image proves KVM."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_newest_image_is_found_on_this_machine_whatever_its_release(recipes:
     assert found.digest == "thirteen"
 
 
-# --- an image is taken only as it was built --------------------------------------------------------------------------
+# --- a modified image is not used ------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Images that are not used lately make room for others, with the engines' copies; those in use stay."""
+"""Tests of eviction: images that were not used lately go, with the engines' copies; images in use stay."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ sys.stdin.read()
 SAYS_WHAT_IT_IS_ASKED = """#!/bin/sh
 case $1 in
 --version) echo podman version 5.0 ;;
-images) echo "$*" >> {said}; echo abc; echo abc ;;
-*) echo "$*" >> {said} ;;
+images) echo "$*" >> {messages}; echo abc; echo abc ;;
+*) echo "$*" >> {messages} ;;
 esac
 """
 
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of images in a home of its own, and no engine of this machine."""
+    """Folder of images in a private state folder, without engines of this machine."""
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("sh", "du", "cc"):
@@ -52,7 +52,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(folder: Path, days_ago: float, mebibytes: int = 1) -> Path:
-    """Put an image there that was used last at that time."""
+    """Store an image with this time of last use."""
     folder.mkdir()
     (folder / "root.tar").write_bytes(os.urandom(1 << 20) * mebibytes)
     (folder / "packages.txt").write_text("redis-server 7\n")
@@ -105,12 +105,12 @@ def test_an_old_image_goes_with_its_links_and_its_size_is_reported(images: Path)
     disk = images / "nested-0123.qcow2"
     disk.write_bytes(bytes(4096))
     os.utime(disk, (0, 0))
-    said: list[str] = []
-    make_room(images, 0, said.append)
+    messages: list[str] = []
+    make_room(images, 0, messages.append)
     assert sorted(path.name for path in images.iterdir()) == [NEW, "adopted", "recipes"]
     assert [path.name for path in (images / "recipes").iterdir()] == ["new"]
     assert [path.name for path in (images / "adopted").iterdir()] == ["new"]
-    assert said == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
+    assert messages == ["images: removed 2 that were not used lately: 0.1 GiB of disk are free again"]
 
 
 @pytest.mark.skipif(not QEMU_IMG, reason="apt-get install qemu-utils")
@@ -127,27 +127,27 @@ def test_a_disk_that_was_made_on_an_image_goes_with_it_however_new_it_is(images:
 
 def test_where_nothing_is_old_nothing_is_said(images: Path) -> None:
     made(images / NEW, 1)
-    said: list[str] = []
-    make_room(images, 0, said.append)
-    make_room(images / "none", 0, said.append)
-    assert said == []
+    messages: list[str] = []
+    make_room(images, 0, messages.append)
+    make_room(images / "none", 0, messages.append)
+    assert messages == []
     assert (images / NEW / "root.tar").exists()
 
 
 def test_an_image_that_another_process_uses_stays_until_that_is_killed(images: Path) -> None:
     home = made(images / USED, 20)
-    said: list[str] = []
+    messages: list[str] = []
     command = (sys.executable, "-c", HOLD, str(home))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "True\n"
         assert time.time() - home.stat().st_mtime < DAY
         os.utime(home, (0, 0))
-        make_room(images, 0, said.append)
+        make_room(images, 0, messages.append)
         assert (home / "root.tar").exists()
-        assert said == []
+        assert messages == []
         holder.kill()
-    make_room(images, 0, said.append)
+    make_room(images, 0, messages.append)
     assert not home.exists()
 
 
@@ -175,19 +175,19 @@ def test_one_that_a_killed_tare_was_removing_goes_with_the_next(images: Path) ->
 
 
 def test_the_engines_copies_of_an_image_go_with_it_and_no_others(images: Path) -> None:
-    said = images.parent / "said"
+    messages = images.parent / "messages"
     engine = images.parent / "tools/podman"
-    engine.write_text(SAYS_WHAT_IT_IS_ASKED.format(said=said), encoding="ascii")
+    engine.write_text(SAYS_WHAT_IT_IS_ASKED.format(messages=messages), encoding="ascii")
     engine.chmod(0o755)
     made(images / OLD, 20)
     make_room(images, 0, print)
-    assert said.read_text(encoding="ascii").splitlines() == [
+    assert messages.read_text(encoding="ascii").splitlines() == [
         "images --quiet --filter reference=*tare-image:0000000000000000*",
         "rmi --force abc",
     ]
-    said.unlink()
+    messages.unlink()
     assert remove_engine_copies(LocalHost()) == []
-    assert said.read_text(encoding="ascii").splitlines()[0] == "images --quiet --filter reference=*tare-image:*"
+    assert messages.read_text(encoding="ascii").splitlines()[0] == "images --quiet --filter reference=*tare-image:*"
 
 
 @pytest.mark.machine  # with all that an image is built with
@@ -221,7 +221,7 @@ def test_a_disk_that_fills_in_a_build_is_reported_and_the_image_removed(images: 
     assert [path.name for path in images.iterdir()] == ["recipes"]
 
 
-# --- the folders of builds, and what a build that was killed has left ------------------------------------------------
+# --- build folders, and leftovers of a killed build ------------------------------------------------------------------
 
 HOLD_BUILD = """
 import sys
@@ -235,7 +235,7 @@ with create_build_folder(Path(sys.argv[1])) as folder:
 
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, ...]:
-    """All folders in which tare builds, of this test alone."""
+    """All folders in which tare builds, private to this test."""
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     found = tuple(tmp_path / name for name in ("home/images", "home/unikernels", "tmp"))

@@ -1,4 +1,4 @@
-"""Files of a suite are a layer over an image: nothing is copied, and nothing is written to the image below."""
+"""Tests of layers: a suite's files need no copy of the image and change no byte of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def with_script(base: Image, tmp_path: Path) -> Layer:
 
 @pytest.fixture
 def tree(base: Image, with_script: Layer, tmp_path: Path) -> Iterator[Path]:
-    """The whole tree of an image with a script, as an instance has it: to write to."""
+    """Writable tree of an image with a script, as in an instance."""
     del base
     root, upper, work = (tmp_path / name for name in ("tree", "upper", "work"))
     for folder in (root, upper, work):

@@ -1,4 +1,4 @@
-"""What a layer unpacks to is known before it is unpacked, whatever its headers say."""
+"""Tests of the unpacked size of a layer, which tare knows before it unpacks, whatever the headers say."""
 
 from __future__ import annotations
 

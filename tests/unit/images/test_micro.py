@@ -1,4 +1,4 @@
-"""How tare's own server is built, for Linux and as unikernels."""
+"""Tests of the build of tare's server for Linux and as unikernels."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_rust_that_is_too_old_is_reported(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
-    (problem,) = micro._rust_problems(bare=False)
+    (problem,) = micro._rust_problems(with_library_source=False)
     assert problem.what == "rustc 1.63.0 is too old: it has to be 1.85 or newer"
     assert problem.fix == "apt-get install cargo-web rustc-web"
 
@@ -83,7 +83,7 @@ def _sources_with(folder: Path, build: str) -> None:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of tare's and sources of their own, which need nothing to be built."""
+    """Private state folder and sources that need no tools to be built."""
     monkeypatch.setenv("TARE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(micro, "program_folder", lambda: tmp_path / "programs")
     monkeypatch.setattr(micro, "_rust_problems", lambda bare: ())  # noqa: ARG005 - the name is given
@@ -103,10 +103,10 @@ def test_a_build_that_fails_is_never_used_and_reports_why(elsewhere: Path) -> No
 def test_it_is_built_once_and_cargo_stays_below_the_state_folder(elsewhere: Path) -> None:
     script = 'mkdir -p "$1" && echo "$CARGO_HOME $CARGO_TARGET_DIR $*" >"$1/micro"'
     _sources_with(elsewhere / "programs", script)
-    said: list[str] = []
-    folder = LINUX.ensure_built(said.append)
-    assert LINUX.ensure_built(said.append) == folder
-    assert said == ["micro: building the server for Linux, which is done once"]
+    messages: list[str] = []
+    folder = LINUX.ensure_built(messages.append)
+    assert LINUX.ensure_built(messages.append) == folder
+    assert messages == ["micro: building the server for Linux, which is done once"]
     home, target, _, *targets = (folder / "micro").read_text().split()
     assert home == str(elsewhere / "home/unikernels/cargo")
     assert target.startswith(str(elsewhere / "home/unikernels/tare-building-"))

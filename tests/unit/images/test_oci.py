@@ -1,4 +1,4 @@
-"""What an image's own words mean: who runs its program, with which environment, in which folder, on which machines."""
+"""Tests of an image's configuration: user, environment, folder, platform."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def configured(passwd: str = ACCOUNTS, group: str = GROUP, **config: Any) -> Con
 
 
 @pytest.mark.parametrize(
-    ("wanted", "user"),
+    ("user_text", "user"),
     [
         ("", User(0, 0, (), "/root")),
         ("app", User(1500, 1501, (4, 44), "/srv/app")),
@@ -49,8 +49,8 @@ def configured(passwd: str = ACCOUNTS, group: str = GROUP, **config: Any) -> Con
         (":50", User(0, 50, (), "/root")),
     ],
 )
-def test_users_and_groups_are_those_that_an_engine_finds(wanted: str, user: User) -> None:
-    assert configured(User=wanted).user == user
+def test_users_and_groups_are_those_that_an_engine_finds(user_text: str, user: User) -> None:
+    assert configured(User=user_text).user == user
 
 
 def test_an_image_without_accounts_runs_as_root_or_as_a_number() -> None:
@@ -58,10 +58,10 @@ def test_an_image_without_accounts_runs_as_root_or_as_a_number() -> None:
     assert configured("", "", User="65532:65532").user == User(65532, 65532, (), "/")
 
 
-@pytest.mark.parametrize("wanted", ["nobody-here", "app:nothing", "-1", "2147483648", "0x10", "99999999999"])
-def test_a_user_that_the_image_does_not_have_is_refused(wanted: str) -> None:
+@pytest.mark.parametrize("user_text", ["nobody-here", "app:nothing", "-1", "2147483648", "0x10", "99999999999"])
+def test_a_user_that_the_image_does_not_have_is_refused(user_text: str) -> None:
     with pytest.raises(TareError, match=r"^the image has no (user|group) "):
-        configured(User=wanted)
+        configured(User=user_text)
 
 
 def test_commands_stay_lists_whatever_their_words_are() -> None:
@@ -100,7 +100,7 @@ def test_the_start_arguments_are_counted_so_that_none_can_be_confused() -> None:
 
 
 def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
-    own: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "Entrypoint": ["/a"],
         "Cmd": ["b"],
         "User": "app",
@@ -108,17 +108,17 @@ def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
         "StopSignal": "SIGINT",
         "Env": ["A=1"],
     }
-    text = json.dumps({"os": "linux", "config": own})
+    text = json.dumps({"os": "linux", "config": settings})
 
     def found(started: ImageCommand) -> Configuration:
         return read_configuration(override_configuration(text, started), ACCOUNTS, GROUP)
 
-    assert found(ImageCommand()) == configured(**own)
-    said = found(ImageCommand(("/x", "y"), "1500:staff", "/srv", "SIGQUIT"))
-    assert (said.argv(), said.user, said.folder) == (("/x", "y"), User(1500, 50, (), "/srv/app"), "/srv")
-    assert (said.stop_signal, said.environment[-1]) == ("SIGQUIT", "A=1")
-    assert found(ImageCommand(entry_point=())).argv() == ("b",)  # as in engines, an empty one leaves the command
-    with pytest.raises(TareError, match=r"^the image has no user nobody-here, "):
+    assert found(ImageCommand()) == configured(**settings)
+    changed = found(ImageCommand(("/x", "y"), "1500:staff", "/srv", "SIGQUIT"))
+    assert (changed.argv(), changed.user, changed.folder) == (("/x", "y"), User(1500, 50, (), "/srv/app"), "/srv")
+    assert (changed.stop_signal, changed.environment[-1]) == ("SIGQUIT", "A=1")
+    assert found(ImageCommand(entry_point=())).argv() == ("b",)  # as in engines, an empty one keeps the command
+    with pytest.raises(TareError, match=r"^the image has no user nobody-here to run its program$"):
         found(ImageCommand(user="nobody-here"))
     assert read_configuration(override_configuration('{"config": null}', ImageCommand(("/x",))), "", "").argv() == (
         "/x",

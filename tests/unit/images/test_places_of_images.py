@@ -1,4 +1,4 @@
-"""Images are found in registries, and in the stores of engines before these."""
+"""Tests of the search for an image: first in the stores of engines, then in registries."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def allow(plain: Path, address: str) -> None:
 def test_an_image_of_a_registry_is_pinned_by_its_digest(plain: Path, made: Path, scratch: Path) -> None:
     with registry({"app": made}) as address:
         allow(plain, address)
-        wanted = ImageReference("docker://", f"{address}/app:latest")
-        digest = skopeo.resolve_digest(wanted, scratch)
-        assert wanted.name_with_digest(digest) == f"docker://{address}/app@{digest}"
+        reference = ImageReference("docker://", f"{address}/app:latest")
+        digest = skopeo.resolve_digest(reference, scratch)
+        assert reference.name_with_digest(digest) == f"docker://{address}/app@{digest}"
         newer = layout(made.parent / "newer", layer(file("newer")))
         for name in ("index.json", *(f"blobs/sha256/{path.name}" for path in (newer / "blobs/sha256").iterdir())):
             shutil.copy(newer / name, made / name)  # the tag moves
-        assert skopeo.resolve_digest(wanted, scratch) != digest
-        pinned = ImageReference("docker://", wanted.name_with_digest(digest).removeprefix("docker://"))
+        assert skopeo.resolve_digest(reference, scratch) != digest
+        pinned = ImageReference("docker://", reference.name_with_digest(digest).removeprefix("docker://"))
         assert names(taken(pinned, scratch)) == ["app", "app/new", "app/run"]
 
 
@@ -58,9 +58,9 @@ def test_a_registry_refusal_is_reported_and_user_credentials_give_access(
         with pytest.raises(TareError, match="the registry refuses") as error:
             skopeo.resolve_digest(ImageReference("docker://", f"{address}/app"), scratch)
         assert "credentials = " in error.value.hint
-        own = tmp_path / "auth.json"
-        own.write_text(json.dumps({"auths": {address: {"auth": base64.b64encode(USER.encode()).decode()}}}))
-        assert names(taken(ImageReference("docker://", f"{address}/app", str(own)), scratch)) == [
+        credentials = tmp_path / "auth.json"
+        credentials.write_text(json.dumps({"auths": {address: {"auth": base64.b64encode(USER.encode()).decode()}}}))
+        assert names(taken(ImageReference("docker://", f"{address}/app", str(credentials)), scratch)) == [
             "app",
             "app/new",
             "app/run",
@@ -77,7 +77,7 @@ def test_a_registry_without_the_image_is_reported(plain: Path, made: Path, scrat
 
 @pytest.fixture
 def podman_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of Podman's that is this test's own; skopeo reads the same settings."""
+    """Private store of Podman; skopeo reads the same settings."""
     store = tmp_path / "store"
     roots = f'driver = "vfs"\ngraphroot = "{store}/graph"\nrunroot = "{store}/run"\n'
     (tmp_path / "storage.conf").write_text(f"[storage]\n{roots}")
@@ -146,11 +146,11 @@ def test_only_names_of_engines_are_looked_for_in_their_stores() -> None:
 
 
 def test_an_image_that_dockers_daemon_does_not_have_is_reported() -> None:
-    said = (  # by skopeo 1.9.3 and Docker 20.10
+    printed = (  # by skopeo 1.9.3 and Docker 20.10
         'time="2026-11-23T22:43:48Z" level=fatal msg="Error parsing image name \\"docker-daemon:none:1\\": '
         'loading image from docker engine: Error response from daemon: reference does not exist"\n'
     )
-    error = skopeo.translate_error(ImageReference("docker-daemon:", "none:1"), said)
+    error = skopeo.translate_error(ImageReference("docker-daemon:", "none:1"), printed)
     assert str(error).startswith(
         "docker-daemon:none:1: there is no image of this name: loading image from docker engine"
     )

@@ -1,4 +1,4 @@
-"""What is in the images is the union of what the plug-ins of a suite declare."""
+"""Tests of recipes: the packages of an image are the union of those that the suite's plug-ins declare."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_plugin_that_is_broken_leaves_the_images_of_the_others(
     assert guest_recipe() == before
 
 
-# --- whether an image has a program: found as an engine finds it, and nothing outside the image counts ---------------
+# --- lookup of a program in an image, as in an engine; nothing outside of the image counts ---------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Telemetry of a machine over SSH: what its one command prints, and the thread that asks for it."""
+"""Tests of telemetry over SSH: the output of the one command, and the thread that runs it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Inter-|   Receive                                                |  Transmit
     lo:     840      10    0    0    0     0          0         0      840      10    0    0    0     0       0
   eth0: {}     120    0    0    0     0          0         0   {}      90    0    0    0     0       0
 """
-# What a machine with two disks, of which one has a partition, and with one process printed, cut short.
+# Shortened output of a machine with two disks, one with a partition, and with one process.
 RECORDED = f"""\
 4026531833 /proc/self/ns/net
       6482 /sys/class/net/eth0/device
@@ -89,13 +89,13 @@ TRAFFIC = f"==> /proc/731/net/dev <==\n{INTERFACES.format('{}', '{}')}\n==> /dev
 
 @dataclass
 class Far(LocalHost):
-    """A machine that answers with these texts, one after the other, and is unreachable after the last."""
+    """Machine that answers with these texts in order, and is unreachable after the last."""
 
     answers: list[str] = field(default_factory=list)
-    asked: list[tuple[str, ...]] = field(default_factory=list)
+    commands: list[tuple[str, ...]] = field(default_factory=list)
 
     def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
-        self.asked.append(argv[4:])
+        self.commands.append(argv[4:])
         if not self.answers:
             raise Unreachable("the connection was lost")
         return Output(argv, 0, self.answers.pop(0).encode(), b"", 0.0)
@@ -138,7 +138,7 @@ def test_one_command_brings_all_that_is_known_of_a_host() -> None:
     assert reading.memory_bytes == (24731708 - 24258012) * 1024
     assert totals.all_cpus is not None
     assert (totals.swapped_in_pages, totals.throttled) == (17, 7)
-    assert host.asked == [(host.asked[0][0], "731")]
+    assert host.commands == [(host.commands[0][0], "731")]
     assert files.find_paths(HARDWARE) == ["/sys/class/net/eth0/device"]
     assert len(files.find_paths(THROTTLED)) == 2
 
@@ -159,8 +159,8 @@ def test_traffic_of_an_instance_is_fetched_with_the_rest_once_identified() -> No
     assert end.cpu_user == pytest.approx(1.0)
     assert end.cpu_system == 0.0
     assert (end.network_receive_bytes, end.network_send_bytes) == (400, 1000)
-    assert [words[0].split()[-1] for words in host.asked[1:]] == ["/proc/731/net/dev"] * 2
-    assert len(host.asked) == 3
+    assert [words[0].split()[-1] for words in host.commands[1:]] == ["/proc/731/net/dev"] * 2
+    assert len(host.commands) == 3
 
 
 def test_no_process_is_listed_to_look_for_a_group_that_could_not_be_read() -> None:
@@ -187,8 +187,8 @@ def test_one_command_a_sample_brings_the_traffic_of_several_instances(tmp_path: 
         sampler.sample_instance("second", lambda: [732]),
     ):
         sampler.sample_all()
-    assert [words[1] for words in host.asked] == ["731", "", "732", "", "731 732", "732", "731"]
-    assert [words[0].count("/net/dev") for words in host.asked] == [1, 1, 1, 1, 3, 2, 2]
+    assert [words[1] for words in host.commands] == ["731", "", "732", "", "731 732", "732", "731"]
+    assert [words[0].count("/net/dev") for words in host.commands] == [1, 1, 1, 1, 3, 2, 2]
     assert _rows(tmp_path / "block.parquet", "network_send_bytes", "instance")[:2] == [(0,), (0,)]
 
 
@@ -197,7 +197,7 @@ def test_a_connection_that_is_lost_leaves_nulls_until_it_is_back(tmp_path: Path)
     with sample(
         tmp_path / "trial.parquet", SamplingBackend(RemoteFiles(host), SamplingBudget(0.01, 1.0)), lambda: [731]
     ) as telemetry:
-        while len(host.asked) < 4:
+        while len(host.commands) < 4:
             time.sleep(0.01)
         assert telemetry.failure_reason == ""
         host.answers += [RECORDED] * 1000
@@ -219,7 +219,7 @@ def test_a_machine_that_does_not_answer_at_the_end_is_a_doubt(tmp_path: Path) ->
 
 
 def _used_seconds() -> float:
-    """Return what this process and its children have used."""
+    """Return the CPU time of this process and its children."""
     return sum(os.times()[:4])
 
 
@@ -244,7 +244,7 @@ def test_the_script_brings_from_a_real_machine_what_is_read_here(tmp_path: Path)
     assert 2**20 < memory < 2**30
 
 
-# --- how often -----------------------------------------------------------------------------------------------------
+# --- sampling budget --------------------------------------------------------------------------------------------------
 
 
 def test_a_machine_over_ssh_is_sampled_every_2_s_for_1_percent_of_time() -> None:
@@ -301,14 +301,14 @@ class Around(LocalHost):
 
 
 def test_another_thread_uses_a_connection_and_never_opens_it() -> None:
-    around, said = Around(), list[str]()
+    around, results = Around(), list[str]()
 
     def use() -> None:
         try:
             host.run("true", timeout=5)
-            said.append("used")
+            results.append("used")
         except Unreachable as error:
-            said.append(str(error))
+            results.append(str(error))
 
     def use_in_a_thread() -> None:
         thread = threading.Thread(target=use)
@@ -321,10 +321,10 @@ def test_another_thread_uses_a_connection_and_never_opens_it() -> None:
         around.opened[0]._process.kill()
         around.opened[0]._process.wait()
         use_in_a_thread()
-        assert said == ["used", "SSH to elsewhere: the connection was lost"]
+        assert results == ["used", "SSH to elsewhere: the connection was lost"]
         assert len(around.opened) == 1
         use()
         use_in_a_thread()
-        assert said[2:] == ["used", "used"]
+        assert results[2:] == ["used", "used"]
         assert len(around.opened) == 2
         assert around.opened[1].is_running()  # though a thread that has used it has ended

@@ -1,4 +1,4 @@
-"""The footprint: what processes cost in memory, as if the other instances of a block were not there."""
+"""Tests of the footprint: the memory of processes without the other instances of a block."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is told whi
 HOST = LocalHost()
 NO_PROCESS = 4194305  # more than Linux gives out
 SHARED_BYTES = 16 << 20
-# Each maps the whole file, as instances map the programs of one image, and has a megabyte of its own.
+# Each process maps the whole file, as instances map the programs of one image, and has a private megabyte.
 READER = """
 import mmap, sys
 with open(sys.argv[1], "rb") as file:
     shared = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 sum(shared[::4096])
-own = b"x" * (1 << 20)
+private = b"x" * (1 << 20)
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -53,7 +53,7 @@ def file(tmp_path: Path) -> Path:
 
 @contextlib.contextmanager
 def reading(file: Path, *words: str) -> Iterator[int]:
-    """Start a process that has the file in its memory, with further words; yield its number."""
+    """Start a process that has the file in its memory, with these arguments; yield its number."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen((sys.executable, "-c", READER, file, *words), **pipes) as process:  # type: ignore[call-overload]
         assert process.stdout.readline() == b"ready\n"
@@ -82,7 +82,7 @@ def test_an_instance_costs_among_others_what_it_costs_alone(root: Path, file: Pa
         alone = cost(root, [first])
         assert alone > SHARED_BYTES
         others = [stack.enter_context(reading(file)) for _ in range(9)]
-        assert cost(root, [first]) < alone - 0.85 * SHARED_BYTES  # what the kernel tells: a tenth of the file
+        assert cost(root, [first]) < alone - 0.85 * SHARED_BYTES  # smaps counts only a tenth of the file
         for one in (first, *others):
             rest = [pid for pid in (first, *others) if pid != one]
             assert cost(root, [one], rest) == pytest.approx(alone, rel=0.02)
@@ -147,9 +147,9 @@ def test_a_footprint_that_is_not_whole_is_none(root: Path) -> None:
     powerless = ExecHost(HOST, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin", "--")
     powerless.supervisor = ""
     assert measure_proportional_memory(powerless, root, [os.getpid()]) == (None, 1)
-    said = powerless.run(str(root / PROGRAM), str(os.getpid()), timeout=20, check=False)
-    assert said.exit_code == 1
-    assert b"reading page numbers requires CAP_SYS_ADMIN" in said.stderr
+    output = powerless.run(str(root / PROGRAM), str(os.getpid()), timeout=20, check=False)
+    assert output.exit_code == 1
+    assert b"reading page numbers requires CAP_SYS_ADMIN" in output.stderr
 
 
 @pytest.mark.parametrize("words", [(), ("--",), ("--", "1"), ("one",), ("1", "2x"), ("1", "--", "two"), ("1", "-1")])

@@ -1,4 +1,4 @@
-"""What control groups tell of an instance: their texts, and the groups of this machine."""
+"""Tests of control groups: parsers of their files, and the groups of this machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Recorded(LocalFiles):
             raise OSError(path) from error
 
 
-# --- their texts ---------------------------------------------------------------------------------------------------
+# --- parsers -------------------------------------------------------------------------------------------------------
 
 
 def test_the_cpu_time_of_a_group_of_either_version_is_read() -> None:
@@ -91,7 +91,7 @@ def test_disks_have_numbers_and_partitions_and_loops_are_none() -> None:
 
 @dataclass
 class Made:
-    """A control group of the test's own, in each tree."""
+    """Private control group in each tree."""
 
     folders: tuple[Path, ...]
 

@@ -1,4 +1,4 @@
-"""What the kernel says of a machine and its processes, read from captured files of /proc."""
+"""Tests of the parsers, with captured files of /proc."""
 
 from pathlib import Path
 
@@ -160,7 +160,7 @@ def _grandchild(seconds: float) -> Processes:
     return {GRANDCHILD: Count(101, seconds, 0.0)}
 
 
-# Of each look: the processes that were there, which of them are new, and what had been used until then, if it matters.
+# For each sample: the processes, the new ones of them, and the usage so far, if it matters.
 Look = tuple[Processes, Processes, float | None]
 NOBODY: Processes = {}
 

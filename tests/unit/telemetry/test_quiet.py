@@ -17,7 +17,7 @@ BUSY = "while :; do :; done"
 
 
 def entered() -> ExecHost:
-    """This machine, reached by commands alone, as over SSH."""
+    """This machine, reached only by commands, as over SSH."""
     host = ExecHost(LocalHost(), "env")
     host.supervisor = ""
     return host
@@ -98,7 +98,7 @@ def test_a_process_that_has_ended_while_it_was_paused_does_no_harm(reach: Callab
         edges.resume()
 
 
-# A kernel in user space that has started a process which waits for it, and that one has started one which works.
+# A user-space kernel with a child that waits for it; the child has started a process that works.
 SANDBOX = f"bash -c '{BUSY} & exec sleep 60' & {BUSY}"
 
 
@@ -130,7 +130,7 @@ def test_what_gvisors_kernel_has_started_itself_gets_no_signal(reach: Callable[[
 
 
 def test_a_program_that_was_started_in_a_turn_has_not_worked_between_turns() -> None:
-    """What it used in that turn is no part of what it used while others had theirs."""
+    """The usage in the turn does not count as usage during the turns of others."""
     running: list[int] = []
     quiet = IdleWatch(LocalHost(), lambda: tuple(running))
     edges = TurnBoundary(LocalHost(), CpuUsage((0,)), quiet)
@@ -156,15 +156,15 @@ def test_a_child_that_outlives_its_turn_did_no_work_between_turns() -> None:
 
 
 class Counting(ExecHost):
-    """This machine, which notes the commands."""
+    """This machine, with a record of the commands."""
 
     def __init__(self) -> None:
         super().__init__(LocalHost(), "env")
         self.supervisor = ""
-        self.asked: list[str] = []
+        self.commands: list[str] = []
 
     def wrap(self, *argv: str) -> tuple[str, ...]:
-        self.asked.append(argv[0])
+        self.commands.append(argv[0])
         return super().wrap(*argv)
 
 
@@ -174,14 +174,14 @@ def test_over_ssh_an_edge_of_a_turn_takes_one_command() -> None:
         edges = edges_of(host, process.pid)
         for _ in range(2):
             edges.begin_turn()
-            assert host.asked == ["head"]
+            assert host.commands == ["head"]
             edges.end_turn(0.0)
-            assert host.asked == ["head"] * 2
-            host.asked.clear()
+            assert host.commands == ["head"] * 2
+            host.commands.clear()
         edges.begin_turn()
-        host.asked.clear()
-        edges.finish()  # the generator was at its end: nothing is read for what is no turn
-        assert host.asked == []
+        host.commands.clear()
+        edges.finish()  # the generator had ended: nothing is read for a turn that does not take place
+        assert host.commands == []
 
 
 def test_a_machine_that_does_not_report_it_leaves_a_turn_without_its_steal() -> None:
@@ -204,7 +204,7 @@ def test_cpus_of_services_beside_are_counted_over_the_same_turns() -> None:
 
 
 def _goes_on(pid: int) -> bool:
-    """Wait until a process has used some more ticks of CPU, or is paused, and return whether it goes on."""
+    """Wait until a process has used some more ticks of CPU or is paused; return whether it is running."""
     before = cpu_seconds(pid)
     wait_until(lambda: _is_stopped(pid) or cpu_seconds(pid) > before + 0.05)
     if not _is_stopped(pid):
@@ -218,7 +218,7 @@ def _is_stopped(pid: int) -> bool:
     return LocalHost().read(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
 
 
-# --- spent -----------------------------------------------------------------------------------------------------------
+# --- CPU usage --------------------------------------------------------------------------------------------------------
 
 BEFORE = "cpu  100 0 100 800 0 0 0 0 0 0\ncpu0 50 0 50 400 0 0 0 0 0 0\ncpu1 50 0 50 400 0 0 0 0 0 0\n"
 AFTER = "cpu  160 0 120 900 0 0 0 20 0 0\ncpu0 50 0 50 500 0 0 0 0 0 0\ncpu1 110 0 70 400 0 0 0 20 0 0\n"
@@ -232,7 +232,7 @@ def test_what_was_stolen_is_a_share_of_what_was_wanted() -> None:
 
 @pytest.mark.parametrize(("cpus", "share"), [((0,), 0.0), ((1,), 1.0), ((0, 1), 0.5), ((7,), None)])
 def test_how_busy_cpus_were_is_counted_over_turns_alone(cpus: tuple[int, ...], share: float | None) -> None:
-    between = AFTER.replace("cpu0 50", "cpu0 9999")  # what happens between two turns is nobody's business
+    between = AFTER.replace("cpu0 50", "cpu0 9999")  # usage between two turns must not count
     spent = CpuUsage(cpus)
     for before, after in ((BEFORE, AFTER), (between, between)):
         spent.begin_turn(before)

@@ -43,13 +43,13 @@ def watched(file: Path, processes: Callable[[], Sequence[int]]) -> Iterator[Samp
 
 
 def await_samples(sampler: Sampler, count: int) -> None:
-    """Wait for so many more samples; one that has begun already does not count."""
+    """Wait for n more samples, without a sample that has already begun."""
     enough = len(sampler.rows) + 2 + 2 * count  # each has a row of the machine, and one of an instance
     wait_until(lambda: len(sampler.rows) >= enough)
 
 
 def machine_seconds() -> float:
-    """Return what the CPUs of this machine have done until now, and what was taken from them."""
+    """Return the CPU usage and the steal time of this machine so far."""
     times = parse_cpu_total(Path("/proc/stat").read_text(encoding="ascii"))
     return times.user_seconds + times.system_seconds + times.steal_seconds
 
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_a_caution(tmp_path: Path) -> None:
 def test_five_seconds_of_samples_are_written_about_as_quickly_as_one(tmp_path: Path) -> None:
     sampled = [TelemetryRow(1.0, None, UsageReading(1.0, 1.0)), TelemetryRow(1.0, "trial", UsageReading(1.0, 1.0))]
     tries: dict[int, list[float]] = {1: [], 51: []}
-    for _ in range(10):  # in turns, so that what a busy machine takes from one it takes from the other
+    for _ in range(10):  # in turns, so that other load affects both equally
         for count, used in tries.items():
             began = time.process_time()
             assert write(tmp_path / "trial.parquet", sampled * count, 0.0) == ""
@@ -243,7 +243,7 @@ def test_concurrent_instances_share_a_thread_a_file_and_a_machine_series(tmp_pat
 
 @dataclass(frozen=True)
 class Noted(SamplingBudget):
-    """The usual pace, which notes when each sample had been taken, and what the sampler's thread had used till then."""
+    """The default budget, with a record of the end of each sample and of the thread's CPU time so far."""
 
     notes: list[tuple[float, float]] = field(default_factory=list)
 
