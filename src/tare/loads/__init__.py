@@ -1,1 +1,1 @@
-"""What workloads share."""
+"""Loads, turns and output parsers that several workloads share."""

@@ -1,7 +1,7 @@
-"""An application: several services, of which one is under test, and a load. It is a folder with `application.toml`.
+"""Application of several services and a load, described by a folder with `application.toml`.
 
-`application_file.py` reads it. Here is what it means: the service under test runs in an instance of every stack, the
-others beside it on the client's side, and the load is a command on the client.
+The service under test runs in an instance of every stack, the sidecar services in instances on the client's side, and
+the load is a command on the client. `application_file.py` parses the file.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from tare.model.image import ImageSpec
 from tare.model.trial import RawOutput, Service
 from tare.plugins.workload import MeasurementContext, Sidecar
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace of tare's own
-BUILT_IN_PARAMETERS = ("address", "client_cpus", "first_client", "listen", "port")  # places that no parameter can have
-_LOOPBACK = "127.0.0.1"  # the address of a client that has no others
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace that tare creates
+BUILT_IN_PARAMETERS = ("address", "client_cpus", "first_client", "listen", "port")  # names that no parameter may have
+_LOOPBACK = "127.0.0.1"  # where workers would find the first client, if it has no other address
 _LONGEST_LINE = 200
-_WORKER_END_SECONDS = 10.0  # for what further clients run, once the load has ended
+_WORKER_END_SECONDS = 10.0  # how long the workers of extra clients may run after the load has ended
+# Prints the worker's CPU time as its last line. The empty line before it separates it from an unfinished line.
 _TIMED_SCRIPT = '"$@"; code=$?; echo; times; exit $code'
 _TIMES = re.compile(r"(\d{1,9})m(\d{1,2}\.\d{1,9})s (\d{1,9})m(\d{1,2}\.\d{1,9})s", re.ASCII)
 
@@ -33,7 +34,10 @@ Parameters = Mapping[str, str | int | float]
 
 @dataclass(frozen=True)
 class UserService:
-    """A service of an application; `port` is 0 for one that takes no connections. An image's own command is empty."""
+    """Service of an application.
+
+    `port` is 0 for a service that takes no connections. An empty `command` starts the command of the image.
+    """
 
     name: str
     image: ImageSpec
@@ -47,12 +51,12 @@ class UserService:
 
     @property
     def command_line(self) -> tuple[str, ...]:
-        """Its command line, as far as the application sets it: an entry point of its own, and its command."""
-        own = self.image.source.started.entry_point if self.image.source else None
-        return (*(own or ()), *self.command)
+        """Command line as far as the application sets it: its entry point and its command."""
+        entry_point = self.image.source.started.entry_point if self.image.source else None
+        return (*(entry_point or ()), *self.command)
 
     def to_service(self, listen: str, parameters: Parameters) -> Service:
-        """Return it as tare runs it, with address, port and parameters in their places."""
+        """Return the service to run, with address, port and parameters in their placeholders."""
         places = {**parameters, "listen": listen, "port": self.port}
         return Service(
             argv=fill_words(self.command, places),
@@ -66,16 +70,17 @@ class UserService:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All texts that may have places for parameters."""
+        """All texts that may have placeholders."""
         return (*self.command, *self.ready_command, *(text for _, text in self.environment))
 
 
 @dataclass(frozen=True)
 class ApplicationLoad:
-    """The load of an application: a command on the client, which takes about `duration` seconds.
+    """Load of an application: a command on the client, which takes about `duration` seconds.
 
-    Where it prints what the regular expression `bottleneck` finds, it was itself the bottleneck. Where several clients
-    share the load, the first runs the command, and the others run `worker`, from before it begins until it has ended.
+    The load was the bottleneck itself if the regular expression `bottleneck` matches its output. If several clients
+    share the load, the first client runs `command`, and the others run `worker` from before its start until after its
+    end.
     """
 
     command: tuple[str, ...]
@@ -88,7 +93,7 @@ class ApplicationLoad:
     worker: tuple[str, ...] = ()
 
     def run(self, setup: MeasurementContext, service: UserService, parameters: Parameters) -> RawOutput:
-        """Drive the service, once; raises TrialFailed if the load fails or does not end."""
+        """Run the load once; raises TrialFailed if it fails, and TimedOut if it does not end."""
         cpus = [count_client_cpus(client) for client in setup.clients]
         places = {
             **parameters,
@@ -100,12 +105,13 @@ class ApplicationLoad:
         argv, worker = fill_words(self.command, places), fill_words(self.worker, places)
         with ExitStack() as stack:
             workers = [
-                _Worker(number, stack.enter_context(client.spawn("sh", "-c", _TIMED_SCRIPT, "sh", *worker)), own_cpus)
-                for number, (client, own_cpus) in enumerate(zip(setup.extra_clients, cpus[1:], strict=True), start=2)
+                _Worker(number, stack.enter_context(client.spawn("sh", "-c", _TIMED_SCRIPT, "sh", *worker)), count)
+                for number, (client, count) in enumerate(zip(setup.extra_clients, cpus[1:], strict=True), start=2)
             ]
             try:
                 raw = run_user_load(setup.client, argv, self.timeout, cpus[0])
             except TrialFailed as error:
+                # A load that waits for its workers fails without a reason if one of them has died.
                 whole = f"{error}{''.join(each.failure_reason() for each in workers)}"
                 raise type(error)(whole, error.hint, error.output) from error
             busiest, every = cpu_shares((raw.client_cpu, *(each.cpu_share(raw.seconds) for each in workers)))
@@ -113,7 +119,7 @@ class ApplicationLoad:
         return replace(raw, client_limit=limit, client_cpu=busiest, clients_cpu=every)
 
     def find_bottleneck(self, printed: str) -> str:
-        """Return the line in which the load reports that it was the bottleneck; empty without one."""
+        """Return the line in which the load reports that it was the bottleneck; "" without such a line."""
         found = re.search(self.bottleneck, printed, re.MULTILINE) if self.bottleneck else None
         if found is None:
             return ""
@@ -123,23 +129,26 @@ class ApplicationLoad:
 
 @dataclass(frozen=True)
 class _Worker:
-    """What a further client runs while the load does; it prints last how much CPU time it has used."""
+    """Command of an extra client that runs together with the load. Its last output is its CPU time."""
 
     number: int
     process: Process
     cpus: int
 
     def failure_reason(self) -> str:
-        """Return why it has ended early; empty while it goes on, and where it had no more to do."""
+        """Return why the worker failed; "" while it is running, and if it exited with 0."""
         if self.process.is_running() or self.process.exit_code() == 0:
             return ""
-        said = self.process.errors().strip().rpartition("\n")[2][:_LONGEST_LINE]
-        return f"; client {self.number}: {said or f'ended with {self.process.exit_code()}'}"
+        last_line = self.process.errors().strip().rpartition("\n")[2][:_LONGEST_LINE]
+        return f"; client {self.number}: {last_line or f'ended with {self.process.exit_code()}'}"
 
     def cpu_share(self, seconds: float) -> float | None:
-        """Wait a little for its end; return the share of its CPUs that it used in so many seconds, if that is known."""
+        """Wait up to 10 s for the worker's end; return the share of its CPUs that it used in `seconds`.
+
+        None if the worker did not print its CPU time.
+        """
         until, last = time.monotonic() + _WORKER_END_SECONDS, ""
-        with suppress(TrialFailed):  # its end, or its time is over
+        with suppress(TrialFailed):  # raised at the end of its output, and when the time is over
             while (left := until - time.monotonic()) > 0:
                 last = self.process.read_line(left).text
         found = _TIMES.fullmatch(last)
@@ -149,7 +158,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Application:
-    """An application. The services `beside` the one under test are in the order of their start."""
+    """Application. The sidecar services `beside` the service under test are in the order of their start."""
 
     name: str
     under_test: UserService
@@ -157,10 +166,10 @@ class Application:
     beside: tuple[UserService, ...] = ()
     parameters: dict[str, str | int | float] = field(default_factory=dict)
     memory_bytes: int = 1 << 30
-    folder: str = ""  # as the suite names it; empty for tare's own
+    folder: str = ""  # as the suite names it; "" for the built-in application
 
     def complete_parameters(self, parameters: Parameters) -> Parameters:
-        """Return all parameters, some of which a suite sets; raises ValueError for one that it does not have."""
+        """Return the application's parameters, overridden by those of a suite; raises ValueError for an unknown one."""
         for name in parameters:
             if name not in self.parameters:
                 there = f"it has {', '.join(sorted(self.parameters))}" if self.parameters else "it has none"
@@ -169,9 +178,9 @@ class Application:
         return {**self.parameters, **parameters}
 
     def create_sidecars(self, parameters: Parameters) -> tuple[Sidecar, ...]:
-        """Return what runs beside the service under test. All that is of Debian's packages shares an image."""
-        own = [each.image for each in self.beside if each.image.source is None]
-        shared = _merge_images(own) if own else ImageSpec()
+        """Return the sidecar services. Those of Debian's packages share one image, and so one instance."""
+        built = [each.image for each in self.beside if each.image.source is None]
+        shared = _merge_images(built) if built else ImageSpec()
         return tuple(
             Sidecar(
                 each.name,
@@ -184,24 +193,24 @@ class Application:
 
     @property
     def texts(self) -> Iterator[str]:
-        """All texts that may have places for parameters."""
-        for each in (self.under_test, *self.beside):
-            yield from each.texts
+        """All texts that may have placeholders."""
+        for service in (self.under_test, *self.beside):
+            yield from service.texts
         yield from (*self.load.command, *self.load.worker)
 
 
 def fill_words(words: Sequence[str], values: Mapping[str, object]) -> tuple[str, ...]:
-    """Put values in the places of words that are named in braces, and leave all other braces as they are."""
+    """Return words with values in place of the placeholders `{NAME}`. All other braces stay, for JSON and shells."""
     return tuple(fill_placeholders(word, **values) for word in words)
 
 
 def has_placeholder(text: str, name: str) -> bool:
-    """Return whether a text has a place of this name."""
+    """Return whether a text has the placeholder `{name}`."""
     return f"{{{name}}}" in text
 
 
 def _merge_images(images: Sequence[ImageSpec]) -> ImageSpec:
-    """Return the image that has what all of these have; they are of one release."""
+    """Return one image with the packages and files of all images, which have the same release."""
     packages = sorted({package for each in images for package in each.packages})
     files = sorted({file for each in images for file in each.files})
     return ImageSpec(images[0].release, tuple(packages), tuple(files))

@@ -1,6 +1,6 @@
-"""`read_application.toml`: reads it, and finds all its faults at once, each under its key, as those of a suite.
+"""Parser of `application.toml`. It reports all faults of a file at once, each under its key, as for a suite.
 
-Paths in it are of its folder.
+Paths in the file are relative to its folder.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _check_expression(text: str) -> str:
 
 @dataclass(frozen=True)
 class _ApplicationTable:
-    """The table `[application]`."""
+    """Table `[application]`."""
 
     under_test: str
     release: Release = "bookworm"
@@ -75,7 +75,7 @@ class _ApplicationTable:
 
 @dataclass(frozen=True)
 class _ServiceTable:
-    """A table `[services.NAME]`. `from` is a word of Python, and is read separately."""
+    """Table `[services.NAME]`. `from` is a keyword of Python, and is read separately."""
 
     packages: Packages = ()
     files: Files = field(default_factory=dict)
@@ -95,7 +95,7 @@ class _ServiceTable:
 
 @dataclass(frozen=True)
 class _LoadTable:
-    """The table `[load]`."""
+    """Table `[load]`."""
 
     command: CommandLine
     metrics: Annotated[tuple[UserMetric, ...], Field(min_length=1)]
@@ -108,7 +108,10 @@ class _LoadTable:
 
 
 def read_application(folder: Path, written: str = "") -> Application:
-    """Read the application in a folder, which a suite may name as `written`; raises SuiteError with all its faults."""
+    """Return the application in a folder; raises SuiteError with all its faults.
+
+    `written` is the folder as the suite writes it, "" without a suite.
+    """
     path = folder / FILE
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
@@ -119,7 +122,7 @@ def read_application(folder: Path, written: str = "") -> Application:
 
 
 def parse_application(text: str, folder: Path, written: str = "") -> Application:
-    """Read the text of an application in a folder; raises SuiteError with all its faults."""
+    """Return the application of a text, with paths relative to the folder; raises SuiteError with all its faults."""
     source = str(folder / FILE)
     document = Document(parse_tables(text, source), registry)
     application = _ApplicationReader(document, folder).read_application(written)
@@ -130,33 +133,33 @@ def parse_application(text: str, folder: Path, written: str = "") -> Application
 
 @dataclass(frozen=True)
 class _ApplicationReader:
-    """Reads the tables of an application, and records faults in the document."""
+    """Reader of the tables of an application, which records faults in the document."""
 
     document: Document
     folder: Path
 
     def read_application(self, written: str) -> Application | None:
-        """Return the application, whose folder a suite names so; None if there is a fault."""
+        """Return the application, whose folder the suite names `written`; None if there is a fault."""
         document = self.document
         self._check_tables()
-        own: _ApplicationTable | None = document.build(("application",), _ApplicationTable)
+        table: _ApplicationTable | None = document.build(("application",), _ApplicationTable)
         load = self._read_load()
-        release: Release = own.release if own else "bookworm"
-        services = {name: self._read_service(name, release) for name in document.table(("services",))}
+        release: Release = table.release if table else "bookworm"
+        read = {name: self._read_service(name, release) for name in document.table(("services",))}
         parameters = self._read_parameters()
-        found = [each for each in services.values() if each]
-        if own is not None:
-            self._check_under_test(own.under_test, tuple(services), found)
-            self._check_shared_instance([each for each in found if each.name != own.under_test])
-        if document.faults or own is None or load is None:
+        services = [service for service in read.values() if service]
+        if table is not None:
+            self._check_under_test(table.under_test, tuple(read), services)
+            self._check_shared_instance([service for service in services if service.name != table.under_test])
+        if document.faults or table is None or load is None:
             return None
         application = Application(
             name=self.folder.name,
-            under_test=next(each for each in found if each.name == own.under_test),
+            under_test=next(service for service in services if service.name == table.under_test),
             load=load,
-            beside=tuple(each for each in found if each.name != own.under_test),
+            beside=tuple(service for service in services if service.name != table.under_test),
             parameters=parameters,
-            memory_bytes=own.memory,
+            memory_bytes=table.memory,
             folder=written,
         )
         self._check_parameters_used(application)
@@ -221,10 +224,10 @@ class _ApplicationReader:
             document.add_fault((*key, "from"), str(error), error.hint)
             return ImageSpec()
         credentials = str(self.folder / table.credentials) if table.credentials else ""
-        own = None if table.entry_point is None else split_words(table.entry_point)
-        if any(has_placeholder(word, name) for word in own or () for name in BUILT_IN_PARAMETERS):
+        entry_point = None if table.entry_point is None else split_words(table.entry_point)
+        if any(has_placeholder(word, name) for word in entry_point or () for name in BUILT_IN_PARAMETERS):
             document.add_fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
-        started = ImageCommand(own, table.user, table.folder, table.stop_signal)
+        started = ImageCommand(entry_point, table.user, table.folder, table.stop_signal)
         return ImageSpec(source=replace(source, credentials=credentials, started=started), files=files)
 
     def _read_files(self, key: TomlKey, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
@@ -262,6 +265,7 @@ class _ApplicationReader:
                 self.document.add_fault(key, "not a name of a parameter", "use a-z, 0-9 and _, a letter first")
             elif name in BUILT_IN_PARAMETERS:
                 self.document.add_fault(key, "tare gives this itself", "choose another name")
+            # In Python, a bool is an int. Commands would get the text "True", which TOML does not write so.
             if isinstance(value, bool) or not isinstance(value, str | int | float):
                 self.document.add_fault(key, "neither a text nor a number", 'write 200 or "200"')
         return dict(found)
@@ -275,20 +279,20 @@ class _ApplicationReader:
             self.document.add_fault(("services", under_test, "port"), "missing", "the load needs it: write port = 80")
 
     def _check_shared_instance(self, sidecars: Sequence[UserService]) -> None:
-        """Refuse ports and files over which services would fight that share an instance."""
+        """Record a fault for equal ports, or different files at one path, of services that share an instance."""
         ports: dict[int, str] = {}
         files: dict[str, tuple[str, str]] = {}
-        for each in sidecars:
-            if each.image.source:
+        for service in sidecars:
+            if service.image.source:  # a foreign image runs in a separate instance
                 continue
-            key = ("services", each.name)
-            if other := ports.get(each.port) if each.port else None:
+            key = ("services", service.name)
+            if other := ports.get(service.port) if service.port else None:
                 what = f'"{other}" has this port, and they share a host'
                 self.document.add_fault((*key, "port"), what, "let one of them listen on another port")
-            ports[each.port] = each.name
-            for target, source in each.image.files:
-                name, there = files.setdefault(target, (each.name, source))
-                if there != source:
+            ports[service.port] = service.name
+            for target, source in service.image.files:
+                name, first_source = files.setdefault(target, (service.name, source))
+                if first_source != source:
                     what = f'"{name}" has another file at {target}, and they share an image'
                     self.document.add_fault((*key, "files"), what, "put one of them elsewhere")
 

@@ -1,18 +1,17 @@
-"""The load, a program on the client that drives a server, and what all workloads with a load need.
+"""Load programs on one client or several, and the helpers of all workloads that have a load.
 
-A load can use as many CPUs as it has threads, one unless said. If it used nearly all of them, the client was the
-bottleneck, not the server.
+A load can use as many CPUs as it has threads, usually one. If it used nearly all of them, the bottleneck was the
+client, not the server.
 
-A load that several clients share: each has its part of the connections, and all count during the same time.
+Several clients share a load by connections, and count during the same time. All parts are started and connected before
+any of them begins. tare has read the monotonic clock of each client before the first turn. For each turn it chooses a
+moment, and sends each client that moment on the client's clock. So the parts begin together, however long their lines
+travel. Each part prints by how much it began after that moment (`behind`). This gives its counting window, to within
+the error of the clocks, half of a round trip.
 
-All parts are started and connected before any begins. For each turn, tare chooses a moment on its own clock, and tells
-each client the moment on that client's clock, which it has read before: so they begin together, however long their
-lines are on the way. Each part prints by how much it began after that moment (`behind`), which gives the window in
-which it counted, to the error of the clocks, half of a round trip.
-
-Counts are summed, over the time from the first part's beginning to the last one's end: where the windows differ, the
-rate is too low, and never too high. A point whose windows have usually less than 90 % in common is marked as
-client-bound; with less than half, the trial fails.
+Counts are summed and divided by the time from the first part's begin to the last part's end: if windows differ, the
+rate is too low, never too high. A point is marked as client-bound if the median turn has less than 90 % of its time in
+common. With less than half, the trial fails.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ ClientCount = Annotated[int, Field(ge=1, le=MAX_CLIENTS)]
 ClientCounts = Annotated[tuple[int, ...], AfterValidator(rising_clients)]
 Rates = Annotated[tuple[int, ...], AfterValidator(rising_rates)]
 LoadDuration = Annotated[Duration, Field(gt=0, le=600)]  # redis-benchmark counts its requests in an int
-_LEAD_SECONDS = 0.03  # until all begin, beyond the way there: of it, 0.02 fill the server's caches
-_COMMON_SHARE_CAUTION, _COMMON_SHARE_FAILURE = 0.9, 0.5  # the shares of a turn that windows have in common
-_ROUND_TRIPS = 2  # in which a line is surely there
+_LEAD_SECONDS = 0.03  # from the arrival of the line to the begin: 0.02 of it warm the server's caches
+_COMMON_SHARE_CAUTION, _COMMON_SHARE_FAILURE = 0.9, 0.5  # share of a turn that all windows have in common
+_ROUND_TRIPS = 2  # after which a line has surely arrived
 _CLIENT_HEAD = re.compile(r"^client (?P<number>\d{1,3}) of (?P<count>\d{1,3})\n", re.ASCII | re.MULTILINE)
 _BEHIND = re.compile(r"^behind: (?P<behind>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
 _SECONDS = re.compile(r"^seconds: (?P<seconds>\d{1,9}\.\d{9})\n", re.ASCII | re.MULTILINE)
@@ -65,12 +64,12 @@ def server_address(setup: MeasurementContext) -> str:
 
 
 def server_port(setup: MeasurementContext, workload_name: str, default: int) -> int:
-    """Return the server's TCP port: that of a built-in server, or else `default`."""
+    """Return the server's TCP port: that of the server built into a unikernel, or else `default`."""
     return setup.instance.served_ports.get(workload_name, default)
 
 
 def find_exposed_port(image: Image, otherwise: int) -> int:
-    """Return the one TCP port that an image exposes; raises SuiteError if there are several."""
+    """Return the TCP port that an image exposes, `otherwise` if it exposes none; raises SuiteError for several."""
     if len(image.ports) > 1:
         ports = " and ".join(map(str, image.ports))
         raise SuiteError([Fault(f"port: missing: the image exposes {ports}", f"write port = {image.ports[0]}")])
@@ -78,15 +77,15 @@ def find_exposed_port(image: Image, otherwise: int) -> int:
 
 
 def count_client_cpus(client: Host) -> int:
-    """Return how many CPUs a load on the client may use."""
+    """Return the number of CPUs that a load on the client may use."""
     return int(client.run("nproc", timeout=30).text)
 
 
 def run_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1, warm_up: bool = False) -> RawOutput:
     """Run a load to its end; raises TrialFailed with its last output if it fails.
 
-    The text is its standard output, `errors` its standard error. `client_cpu` is its CPU time over the duration of the
-    command, as a share of the CPUs that it can use, 0 to 1; None if the client does not report it.
+    The output's text is standard output, `errors` standard error. `client_cpu` is the load's CPU time as a share of
+    the command's duration and of the `cpus` that it can use, 0 to 1; None if the client does not report it.
     """
     output = client.run(*argv, timeout=timeout)
     share = None if output.cpu_seconds is None else min(1.0, output.cpu_seconds / output.seconds / cpus)
@@ -95,7 +94,11 @@ def run_load(client: Host, label: str, *argv: str, timeout: float, cpus: int = 1
 
 
 def relate_to_sending(raw: RawOutput, start_seconds: float, sending_seconds: float) -> RawOutput:
-    """Relate a load's CPU time, less what its start took (both of a CPU), to the seconds in which it sent."""
+    """Return the output with its CPU share relative to the time in which the load sent.
+
+    `start_seconds` of CPU time for the start of the load are subtracted: a share over the whole command would hide that
+    a load with a long start was the bottleneck while it sent.
+    """
     share = raw.client_cpu
     if share is not None:
         share = max(0.0, min(1.0, (share * raw.seconds - start_seconds) / sending_seconds))
@@ -104,7 +107,7 @@ def relate_to_sending(raw: RawOutput, start_seconds: float, sending_seconds: flo
 
 @dataclass(frozen=True)
 class ClientShare:
-    """What one client does: a program that takes turns, over so many connections."""
+    """Part of one client in a load: a resident program, its number of connections and the client's clock."""
 
     program: ResidentProgram
     connections: int
@@ -113,15 +116,17 @@ class ClientShare:
 
 @dataclass
 class SharedLoad:
-    """The parts of a load; a single one has no appointments, and prints as it always does."""
+    """Load that one client runs by itself, or that several run together.
+
+    `common_shares` has, by the label of a point, the share of each turn that all counting windows have in common. A
+    single client is sent no moment to begin.
+    """
 
     client_shares: Sequence[ClientShare]
-    common_shares: dict[str, list[float]] = field(
-        default_factory=lambda: defaultdict(list)
-    )  # what windows of turns share
+    common_shares: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def run_turn(self, label: str, lines: Sequence[str], timeout: float, warm_up: bool = False) -> RawOutput:
-        """Let each part work on its line; return what all have printed, each below the number of its client.
+        """Send each part its line; return the outputs of all parts as one, each below a line with its client's number.
 
         Raises TrialFailed or TimedOut, with the client's number.
         """
@@ -143,13 +148,13 @@ class SharedLoad:
         return RawOutput(label, answers[0].argv, text, answers[-1].seconds, warm_up=warm_up)
 
     def end(self, timeout: float) -> tuple[RawOutput, ...]:
-        """End all parts; return what each of them printed."""
+        """End all parts; return the output of each."""
         return tuple(part.program.run_turn("end", "end", timeout) for part in self.client_shares)
 
     def describe_overlap_caution(self, raw: RawOutput) -> str:
-        """Describe how little the parts of the point that ends had in common; empty if it was enough.
+        """Return a caution if the parts counted together for too small a share of this point's turns; "" if not.
 
-        Raises TrialFailed if it was less than half.
+        Raises TrialFailed if the share is below one half.
         """
         share = median(self.common_shares.get(raw.label, [1.0]))
         if share >= _COMMON_SHARE_CAUTION:
@@ -163,7 +168,7 @@ class SharedLoad:
 
 @contextmanager
 def _prefix_errors_with_client(number: int) -> Iterator[None]:
-    """Let a failure in the block say which client has failed."""
+    """Context manager: put the number of the client before the message of a TrialFailed."""
     try:
         yield
     except TrialFailed as error:
@@ -174,27 +179,27 @@ def _prefix_errors_with_client(number: int) -> Iterator[None]:
 def running_shared_load(
     clients: Sequence[Host], connections: int, start: Callable[[ExitStack, Host, int], ResidentProgram]
 ) -> Iterator[SharedLoad]:
-    """Start the parts of a load, by `start` with each client's connections; they are gone after the block.
+    """Context manager: run the parts of a load, which `start` starts with each client's number of connections.
 
-    Where there are fewer connections than clients, the last clients have no part.
+    If there are fewer connections than clients, the last clients have no part.
     """
     with ExitStack() as stack:
         divided = zip(clients, split_evenly(connections, len(clients)), strict=True)
-        own = [(client, count) for client, count in divided if count]
+        busy = [(client, count) for client, count in divided if count]
         parts = [
-            ClientShare(start(stack, client, count), count, read_clock(client, SUPERVISE) if len(own) > 1 else Clock())
-            for client, count in own
+            ClientShare(start(stack, client, count), count, read_clock(client, SUPERVISE) if len(busy) > 1 else Clock())
+            for client, count in busy
         ]
         yield SharedLoad(parts)
 
 
 def split_evenly(whole: int, parts: int) -> tuple[int, ...]:
-    """Divide a number as evenly as integers allow."""
+    """Return `parts` integers that add up to `whole` and differ by at most 1, the larger ones first."""
     return tuple(whole // parts + (number < whole % parts) for number in range(parts))
 
 
 def split_client_texts(text: str) -> list[str]:
-    """Return what each client printed of a turn; the whole text if it is of one client, or not of all."""
+    """Return the output of each client of a turn; the whole text if it is of one client or a client is missing."""
     found = list(_CLIENT_HEAD.finditer(text))
     numbers = [(int(each["number"]), int(each["count"])) for each in found]
     if not found or numbers != [(number, len(found)) for number in range(1, 1 + len(found))]:
@@ -204,7 +209,10 @@ def split_client_texts(text: str) -> list[str]:
 
 
 def read_windows(text: str) -> list[tuple[float, float]]:
-    """Return when each client of several began to count in a turn, and when it ended; none unless all say so."""
+    """Return the counting window of each of several clients in a turn, as seconds of begin and end.
+
+    The list is empty unless every client printed its window.
+    """
     parts = split_client_texts(text)
     found = [(_BEHIND.search(each), _SECONDS.search(each)) for each in parts]
     begun = [(float(behind["behind"]), float(seconds["seconds"])) for behind, seconds in found if behind and seconds]
@@ -212,22 +220,22 @@ def read_windows(text: str) -> list[tuple[float, float]]:
 
 
 def window_seconds(windows: Sequence[tuple[float, float]]) -> float:
-    """Return the time from the first beginning to the last end; 0 without windows."""
+    """Return the time from the first begin to the last end; 0 without windows."""
     return max((end for _, end in windows), default=0.0) - min((begin for begin, _ in windows), default=0.0)
 
 
 def common_share(windows: Sequence[tuple[float, float]], error_seconds: float) -> float:
-    """Return the share of their time that windows have in common at least, as clocks differ by up to an error."""
+    """Return the least share of their total time that windows have in common, if clocks differ by up to an error."""
     common = min((end for _, end in windows), default=0.0) - max((begin for begin, _ in windows), default=0.0)
     whole = window_seconds(windows) + error_seconds
     return max(0.0, common - error_seconds) / whole if whole > 0 else 0.0
 
 
 def with_cpu_shares(raw: RawOutput, turn: re.Pattern[str], client_limit: str) -> RawOutput:
-    """Return the output of a turn with what the clients could not do, and their CPU shares: none has that warms up.
+    """Return the output of a turn with its `client_limit` and CPU shares; a warm-up has no CPU shares.
 
-    `run_turn` matches what a client printed; its groups are `seconds`, `cpu` in seconds, and `cpus` where it used
-    several.
+    The pattern `turn` matches the output of one client. Its groups are `seconds`, `cpu` in seconds, and `cpus` if the
+    load can use several CPUs.
     """
     used: list[float | None] = []
     for found in map(turn.fullmatch, split_client_texts(raw.text)):
@@ -240,6 +248,6 @@ def with_cpu_shares(raw: RawOutput, turn: re.Pattern[str], client_limit: str) ->
 
 
 def cpu_shares(used: Sequence[float | None]) -> tuple[float | None, tuple[float | None, ...]]:
-    """Return the CPU share of the busiest client, and those of all where there are several."""
+    """Return the CPU share of the busiest client, None if unknown, and those of all clients if there are several."""
     known = [each for each in used if each is not None]
     return max(known, default=None), tuple(used) if len(used) > 1 else ()

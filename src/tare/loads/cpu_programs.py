@@ -1,9 +1,8 @@
-"""What workloads share that only compute: they run one program of the image, which verifies its own results.
+"""Bases of compute workloads: programs of the image that verify their results, and the tests of sysbench.
 
-What sysbench's tests share: each turn runs as many events as fill it at the rate so far.
-
-A probe before the first turn finds the rate. What counts is the time in which threads worked on events. sysbench's own
-rate also counts the start of its threads, up to 7 ms of each turn.
+A turn of sysbench runs the number of events that fills it at the rate so far; a probe before the first turn finds the
+rate. The value counts the time in which threads worked on events. The rate that sysbench prints also includes the start
+of its threads, up to 7 ms of each turn.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tare.model.trial import LimitsSpec, Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 
-_MAX_PASSES = 2_147_483_627  # VTmark's of Dhrystone, which counts them in 32 bits
+_MAX_PASSES = 2_147_483_627  # as in VTmark, whose Dhrystone counts passes in 32 bits
 HEAD = (
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\n"
@@ -43,15 +42,17 @@ TAIL = (
     r"General statistics:\n    total time: .*\n    total number of events: +(?P<events>\d{1,18})\n\n"
     r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
 )
-_MIN_SECONDS = 1e-5  # of work that sysbench prints
+_MIN_SECONDS = 1e-5  # the resolution in which sysbench prints the time of its work
 
 
 @dataclass(frozen=True)
 class ComputeWorkload(Workload):
-    """A workload of one command and one speed.
+    """Workload of one command and one speed.
 
-    `result` matches a whole good output; its group `speed` is a number of `scale` times the metric's unit, and `passes`
-    the number of passes, which `count_option` sets. `usual_speed` is the passes a second of a machine of today.
+    - `result` matches a complete, verified output. Its group `speed` is in units of `scale` times the metric's unit,
+      its group `passes` the number of passes.
+    - `count_option` is the option that sets the number of passes.
+    - `usual_speed` is the passes a second of a current machine, for estimates.
     """
 
     name: ClassVar[str]
@@ -68,19 +69,19 @@ class ComputeWorkload(Workload):
 
     @property
     def rounds(self) -> int:
-        """Turns of a tenth of the duration; each repetition of a number of passes is one."""
+        """Number of turns: of a tenth of the duration, or one for each repetition of a number of passes."""
         return self.repetitions if self.passes else count_rounds(self.duration)
 
     @property
     def duration_setting(self) -> str:
-        """The setting that decides how long it takes."""
+        """Setting that decides how long the workload takes."""
         return "passes" if self.passes else "duration"
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
 
-        Where the kernel puts a program's memory and stack can decide a tenth of its speed, and changes with each
-        start (docs/decisions/turns.md).
+        The addresses that the kernel chooses for a program's memory and stack can change its speed by a tenth. A new
+        start in each turn averages over many layouts (docs/decisions/turns.md).
         """
         inside, seconds = setup.require_inside(self.name), self._turn_seconds
         work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
@@ -89,10 +90,10 @@ class ComputeWorkload(Workload):
             output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * seconds))
             raw = RawOutput(self.name, argv, output.text, output.seconds)
             yield raw
-            self.parse((raw,))  # what is wrong ends the trial now, not with its last turn
+            self.parse((raw,))  # a wrong result fails the trial now, not after its last turn
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the speed; raises TrialFailed for anything but one whole verified result."""
+        """Return the speed; raises TrialFailed for anything but one complete, verified result."""
         check_labels(raw, [self.name])
         match = self.result.fullmatch(raw[0].text)
         whole = match is not None and self.passes in (0, int(match["passes"]))
@@ -103,7 +104,7 @@ class ComputeWorkload(Workload):
         return (Value("speed", None, speed),)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: shorter stretches come before the one that counts, which fills a time."""
+        """Estimate the seconds of `measure`. Without a number of passes, shorter stretches precede the measured one."""
         return 0.1 + (self.repetitions * self._turn_seconds if self.passes else 1.3 * self.duration)
 
     @property
@@ -113,32 +114,32 @@ class ComputeWorkload(Workload):
 
 @dataclass(frozen=True)
 class SysbenchTest(TurnWorkload):
-    """A test of sysbench, and its one metric. A plug-in defines the options of its test, and reads its whole output."""
+    """Test of sysbench with one metric. A plug-in defines the options of the test and matches its output."""
 
     name: ClassVar[str]
     title: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
-    test: ClassVar[str]  # what sysbench calls it
+    test: ClassVar[str]  # its name on sysbench's command line
     packages = ("sysbench",)
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
-        """Start no more threads than the instance has CPUs: those beyond would only wait for their turn."""
+        """Lower `threads` to the CPUs of the instance: more threads would only wait for a CPU."""
         return {"threads": min(self.threads, limits.cpus)}
 
     @abstractmethod
     def options(self, events: int) -> tuple[str, ...]:
-        """Return the options of the test, beside threads, events and time, for so many events."""
+        """Return the options of the test for this number of events, in addition to threads, events and time."""
 
     @abstractmethod
     def match_output(self, text: str) -> re.Match[str] | None:
-        """Match a whole output of this test with these settings, made of `HEAD`, `THREADS_STARTED` and `TAIL`."""
+        """Match a complete output of this test with these settings, built from `HEAD`, `THREADS_STARTED` and `TAIL`."""
 
     @property
     def units_per_event(self) -> int:
-        """What an event adds to the metric."""
+        """Units of the metric in one event."""
         return 1
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
@@ -147,7 +148,7 @@ class SysbenchTest(TurnWorkload):
         yield from run_filled_turns(run, self._estimate_events, self.threads, self.rounds)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the rate; raises TrialFailed for anything but one whole result with these settings."""
+        """Return the rate; raises TrialFailed for anything but one complete result with these settings."""
         check_labels(raw, [self.name])
         events, seconds = self._read_work(raw[0].text)
         rate = events * self.units_per_event / seconds if 0 < seconds < math.inf else 0.0
@@ -166,18 +167,18 @@ class SysbenchTest(TurnWorkload):
     def _run(self, inside: Host, events: int) -> RawOutput:
         how = (f"--threads={self.threads}", f"--events={events}", "--time=0", *self.options(events))
         argv = ("sysbench", self.test, *how, "run")
-        # How long an event takes is unknown before; more than one in each thread are as many as fill a turn.
+        # Until the first probe, the length of an event is unknown. Later numbers of events fill a turn.
         usual_seconds = self.duration if events == self.threads else turn_seconds(self.duration)
         output = inside.run(*argv, timeout=limit_seconds(usual_seconds))
         return RawOutput(self.name, argv, output.text, output.seconds)
 
     def _estimate_events(self, raw: RawOutput) -> int:
-        """Return the number of events that fill a turn, judged by an output; each thread has one at least."""
+        """Return the number of events that fill a turn at the rate of an output, at least one for each thread."""
         events, seconds = self._read_work(raw.text)
         return max(self.threads, math.ceil(events / max(seconds, _MIN_SECONDS) * turn_seconds(self.duration)))
 
     def _read_work(self, text: str) -> tuple[int, float]:
-        """Read the number of events, and the mean of the seconds that the threads worked on them."""
+        """Return the number of events, and the mean seconds that a thread worked on them."""
         found = self.match_output(text)
         if found is None or int(found["threads"]) != self.threads:
             raise TrialFailed(f"sysbench gave no result as asked; {quote_output(text)}", self._hint)

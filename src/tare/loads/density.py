@@ -1,14 +1,16 @@
-"""Density: how many instances a machine holds until the first misses its goal, and the memory of each further one.
+"""Density: how many instances a machine holds until one misses its goal, and the memory of each additional instance.
 
-Instances of the stack, each with the server and the limits of the suite, are started one beside the other. After each
-start, all of them are asked, one after the other; those that are not asked rest, as most do where many share a machine.
-It ends with the first that misses the goal three consecutive times: chance slows one, too. It also ends with one that a
-kernel ends for lack of memory, that does not start or answer in time, or that a cluster has no room for; where another
-one might leave the machine less memory than `spare`; and with `most`. Then it is unknown how many fit, and `instances`
-is missing.
+tare starts more and more instances of the stack, each with the server and the limits of the suite. After each start,
+the load drives all instances, one after the other. The others are idle meanwhile, as most instances are where many
+share a machine.
 
-The memory is that of all instances together: the proportional set size of their processes and the kernel's, as in the
-footprint. What they share counts once. An instance that fails otherwise fails the trial: it does not count.
+The measurement ends when an instance misses the goal three consecutive times, as noise slows one, too. It also ends
+when a kernel kills an instance for lack of memory, when one does not start or respond in time, when a cluster has no
+room, and when another instance might leave the machine less memory than `spare`. With `most` instances it ends without
+knowing how many fit, and the metric `instances` is missing.
+
+The memory is that of all instances together: the proportional set size of their processes and kernel memory, as in the
+footprint. Shared memory counts once. An instance that fails otherwise fails the trial.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from tare.model.trial import DensityStop, Metric, RawOutput, Service, Sweep, Val
 from tare.model.units import Duration, Percent
 from tare.plugins.workload import InstanceStarter, MeasurementContext, Workload
 
-_STOPS_DURING_REQUESTS = (DensityStop.OUT_OF_MEMORY, DensityStop.LATE)  # it may come while instances are asked
+_STOPS_DURING_REQUESTS = (DensityStop.OUT_OF_MEMORY, DensityStop.LATE)  # these may interrupt a round of requests
 _STOP_BY_ERROR: Mapping[type[TrialFailed], DensityStop] = {
     OutOfMemory: DensityStop.OUT_OF_MEMORY,
     TimedOut: DensityStop.LATE,
@@ -40,44 +42,47 @@ _START_SECONDS, _REQUEST_SECONDS = 1.0, 0.1
 
 
 class LoadServerWorkload(Workload):
-    """Serves as its `load` does."""
+    """Workload whose server is that of another workload, its `load`."""
 
     @property
     @abstractmethod
     def load(self) -> Workload:
-        """The workload with the server, and with what drives it."""
+        """Workload that provides the server and drives it."""
 
     @property
     def port(self) -> int | None:
-        """The port of its server."""
+        """Port of the server."""
         return self.load.port
 
     @property
     def service_name(self) -> str:
-        """The name under which it is served."""
+        """Name under which a unikernel serves it."""
         return self.load.service_name
 
     def service(self, listen: str) -> Service | None:
-        """Return its server."""
+        """Return the server of the load."""
         return self.load.service(listen)
 
 
 class MultiInstanceWorkload(LoadServerWorkload):
-    """Starts further instances with the server of its load, and has a single round."""
+    """Workload that starts extra instances with the server of its load, and has a single round.
+
+    In turns, other stacks would occupy the CPUs and addresses that the extra instances need.
+    """
 
     def find_starter(self, setup: MeasurementContext) -> InstanceStarter:
-        """Return what starts further instances; raises TrialFailed where there are none."""
+        """Return the starter of extra instances; raises TrialFailed if the trial has none."""
         if setup.instance_starter is None:
-            raise TrialFailed(f"{self.name} starts further instances", "this is a bug: it has a single round")
+            raise TrialFailed(f"{self.name} starts extra instances", "this is a bug: it has a single round")
         return setup.instance_starter
 
 
 @dataclass(frozen=True)
 class Density(MultiInstanceWorkload):
-    """Counts instances of a server. A plug-in provides the server, a short load, and the reader of its latency."""
+    """Density of a server's instances. A plug-in provides the server, a short load and the parser of its latency."""
 
     metrics = (
-        Metric("further", "Memory of each further instance", "bytes", "lower", overall=False),
+        Metric("further", "Memory of each additional instance", "bytes", "lower", overall=False),
         Metric("instances", "Instances until the first misses the goal", "instances", "higher", overall=False),
         Metric("memory", "Memory of all instances", "bytes", "lower", headline=False),
         Metric("slowest", "99th percentile of the slowest instance", "s", "lower", headline=False),
@@ -91,14 +96,14 @@ class Density(MultiInstanceWorkload):
 
     @abstractmethod
     def run_requests(self, setup: MeasurementContext, label: str) -> RawOutput:
-        """Ask an instance for a moment."""
+        """Drive an instance by a short load."""
 
     @abstractmethod
     def read_slow_seconds(self, text: str) -> float:
-        """Read the 99th percentile of the latency; raises TrialFailed if there is none."""
+        """Return the 99th percentile of the latency in seconds; raises TrialFailed if there is none."""
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Start one instance after the other, and ask them all; the last output has the reason of the end."""
+        """Start one instance after the other, and drive all of them; the last output has the reason of the end."""
         try:
             end, reason = (yield from self._start_until_stop(setup, self.find_starter(setup))), ""
         except tuple(_STOP_BY_ERROR) as error:
@@ -106,7 +111,7 @@ class Density(MultiInstanceWorkload):
         yield RawOutput(f"end: {end}", (), f"{reason}\n", 0.0)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read memory and latency over the instances, and how many there were; raises TrialFailed unless whole."""
+        """Return memory and latency by number of instances, and that number; raises TrialFailed if incomplete."""
         steps, end = self._read_steps(raw), raw[-1].label.removeprefix("end: ") if raw else ""
         missed = [slowest > self.goal for _, slowest in steps]
         whole = (end == DensityStop.MOST and len(steps) == self.most) or end in (
@@ -120,6 +125,7 @@ class Density(MultiInstanceWorkload):
             raise TrialFailed(what, "the outputs are not those of one whole measurement with these settings")
         if all(missed):
             raise TrialFailed(f"{self.name}: a single instance misses the goal already", "set a longer goal")
+        # At `most` instances the measurement stopped early: their number is only a lower bound, and no value.
         values = [Value("instances", None, len(steps) - sum(missed))] if end != DensityStop.MOST else []
         if len(steps) > 1:
             more_bytes = steps[-1][0] - steps[0][0]
@@ -136,13 +142,13 @@ class Density(MultiInstanceWorkload):
     def _start_until_stop(
         self, setup: MeasurementContext, starter: InstanceStarter
     ) -> Generator[RawOutput, None, DensityStop]:
-        """Start one more until something ends it, and return what; all but the trial's own are then gone."""
+        """Start instances until a stop condition holds, and return it. Extra instances are gone on return."""
         alive = [setup]
         with ExitStack() as exits:
             while True:
                 slow = False
-                for number, each in enumerate(alive, start=1):
-                    slow = not (yield from self._meets_goal(each, f"instance {number} of {len(alive)}")) or slow
+                for number, instance in enumerate(alive, start=1):
+                    slow = not (yield from self._meets_goal(instance, f"instance {number} of {len(alive)}")) or slow
                 yield _memory_output(starter, len(alive))
                 if slow:
                     return DensityStop.SLOW
@@ -153,7 +159,7 @@ class Density(MultiInstanceWorkload):
                 alive.append(exits.enter_context(starter.start_instance(self.load)).setup)
 
     def _meets_goal(self, setup: MeasurementContext, label: str) -> Generator[RawOutput, None, bool]:
-        """Ask an instance, up to three times."""
+        """Drive an instance up to three times; return whether it met the goal."""
         for _ in range(_GOAL_ATTEMPTS):
             raw = self.run_requests(setup, label)
             yield raw
@@ -162,9 +168,9 @@ class Density(MultiInstanceWorkload):
         return False
 
     def _read_steps(self, raw: Sequence[RawOutput]) -> list[tuple[int, float]]:
-        """Read what so many instances cost together, and the latency of the slowest of them, for each number.
+        """Return, by number of instances, their memory in bytes and the latency of the slowest one in seconds.
 
-        What was cut off by the end is left out.
+        Outputs of a step that the end has interrupted are left out.
         """
         steps: list[tuple[int, float]] = []
         found: dict[str, list[float]] = defaultdict(list)
@@ -180,7 +186,8 @@ class Density(MultiInstanceWorkload):
 
 
 def _find_slowest(found: Mapping[str, Sequence[float]], count: int) -> float:
-    """Return the latency of the slowest of so many instances, each at its best."""
+    """Return the latency of the slowest of `count` instances, of which each counts with its best attempt."""
+    # A disturbance only makes an attempt slower. So the best one is nearest to the latency of the instance itself.
     labels = [f"instance {number} of {count}" for number in range(1, count + 1)]
     if [*found] != labels:
         raise TrialFailed(f"expected outputs of {labels}, found {[*found]}")

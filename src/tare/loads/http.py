@@ -1,16 +1,14 @@
-"""The load of a page over HTTP: wrk asks for it without a pause, in turns with those of other stacks.
+"""Closed-loop HTTP load by wrk, in turns with other stacks, and the requests that it sends.
 
-By itself, wrk runs for whole seconds. A script of ours (`turns.lua`), which wrk calls before each request, counts and
-times the requests of a turn, and makes wrk wait for the next one with its connections open. So a turn takes as long as
-it should, and nothing is started or connected in it.
+wrk by itself runs for whole seconds. It calls tare's script `turns.lua` before each request. The script counts and
+times the requests of a turn, and then makes wrk wait for the next turn with its connections open. So a turn has the
+requested length, and no process starts and no client connects within it.
 
-What an HTTP load asks for: requests of the user's, in a file or in the suite, as wrk sends them.
-
-A request file has a JSON object a line. Only `path` is needed:
+The requests come from a suite or from a request file, which has a JSON object a line. Only `path` is required:
 
     {"path": "/search", "method": "POST", "headers": {"Content-Type": "text/plain"}, "body": "word"}
 
-Requests are sent in their order, again and again, by all connections together.
+All connections together send the requests in order, and begin again after the last one.
 """
 
 from __future__ import annotations
@@ -49,21 +47,21 @@ from tare.model.units import Size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.document import folder_of
 
-MAX_REQUESTS, MAX_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk has them all
+MAX_REQUESTS, MAX_BYTES = 10_000, 1024**2  # each of up to 256 threads of wrk holds a copy of all requests
 _REQUESTS_THERE = PurePosixPath("/srv/tare-requests.lua")
 _PATH = re.compile(r"/[!-~]{0,8000}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _TEXT = re.compile(r"([!-~]([\t -~]{0,8000}[!-~])?)?", re.ASCII)
 _RESERVED_HEADERS = ("connection", "content-length", "expect", "transfer-encoding", "upgrade")
-HTTP_PORT = 18080  # not the usual one, which the machine may use
+HTTP_PORT = 18080  # a server of the machine may occupy the usual port
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
-_LEAD_SECONDS = 0.02  # of the script
+_LEAD_SECONDS = 0.02  # LEAD of turns.lua
 _NUMBER = r"\d+\.\d+"
-# What wrk prints of its own when it begins is there before the first turn, which warms up.
+# Matches only turns that count: the first turn, which warms up, also has the lines that wrk prints at its start.
 _TURN = re.compile(
     rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\n"
-    rf"(?:behind: {_NUMBER}\n)?turn: done\n",  # the clients of a load that several share say so
+    rf"(?:behind: {_NUMBER}\n)?turn: done\n",  # `behind` is printed if several clients share the load
     re.ASCII,
 )
 _END = re.compile(
@@ -71,13 +69,13 @@ _END = re.compile(
     re.ASCII | re.MULTILINE,
 )
 _NO_ERRORS = "connect 0, read 0, write 0, status 0"
-_LARGEST_HEAD = 1024  # bytes before a page
+_LARGEST_HEAD = 1024  # bytes of an answer's status line and headers
 _CLOSED = "a server that closes idle connections between turns needs a longer time-out for them, or keep_alive = false"
 _HINT = "`tare show` has the whole output; it is that of `wrk` with tare's script"
 
 
 def check_path(text: str) -> str:
-    """Return a path of a request; raises ValueError for what cannot be one."""
+    """Return the path of a request; raises ValueError for an invalid path."""
     if not _PATH.fullmatch(text):
         raise ValueError("a path begins with /, and has no blanks and ASCII alone, such as /search?word=caf%C3%A9")
     return text
@@ -85,9 +83,9 @@ def check_path(text: str) -> str:
 
 @dataclass(frozen=True)
 class Request:
-    """One request. There is no HEAD: wrk would wait for the page that does not come.
+    """HTTP request. HEAD is missing, because wrk would wait for the body that its Content-Length announces.
 
-    Raises ValueError for what cannot be sent: it would end the request early, or make another one of it.
+    Raises ValueError for characters that would end the request early or inject another request.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
@@ -98,7 +96,7 @@ class Request:
     body: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse characters that HTTP does not have, and headers that are not the user's to give."""
+        """Raise ValueError for characters that HTTP forbids, and for headers that the load itself controls."""
         check_path(self.path)
         for name, text in self.headers.items():
             if not _NAME.fullmatch(name) or not _TEXT.fullmatch(text):
@@ -111,7 +109,7 @@ _REQUEST = TypeAdapter(Request)
 
 
 def parse_requests(text: str) -> tuple[Request, ...]:
-    """Read a request file's text; raises ValueError with the line that is no request, or for a file without any."""
+    """Parse the text of a request file; raises ValueError with the number of an invalid line, or for an empty file."""
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if not lines:
         raise ValueError('it has no request: a line is one, such as {"path": "/"}')
@@ -119,7 +117,7 @@ def parse_requests(text: str) -> tuple[Request, ...]:
 
 
 def _read_requests(value: object, info: ValidationInfo) -> object:
-    """Take a text as the name of a request file, and tables as requests."""
+    """Return the requests of a setting: a text is the path of a request file, a list has tables of requests."""
     if isinstance(value, list):
         texts = (json.dumps(each, default=str) for each in value)
         return _check_count(
@@ -141,13 +139,13 @@ Requests = Annotated[tuple[Request, ...], BeforeValidator(_read_requests)]
 
 
 def encode_request(request: Request, host: str, *, keep_alive: bool) -> bytes:
-    """Return the bytes of a request to a host, which is its address and port unless the request names another."""
+    """Return the bytes of a request. `host`, an address and port, is its Host header unless the request has one."""
     body = request.body.encode()
     lines = [f"{request.method} {request.path} HTTP/1.1"]
     lines += [f"{name}: {text}" for name, text in request.headers.items()]
     if "host" not in {name.lower() for name in request.headers}:
         lines.append(f"Host: {host}")
-    if body or request.method in {"POST", "PUT", "PATCH"}:
+    if body or request.method in {"POST", "PUT", "PATCH"}:  # without a length of 0, some servers answer these with 411
         lines.append(f"Content-Length: {len(body)}")
     if not keep_alive:
         lines.append("Connection: close")
@@ -155,9 +153,9 @@ def encode_request(request: Request, host: str, *, keep_alive: bool) -> bytes:
 
 
 def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_alive: bool = True) -> tuple[str, ...]:
-    """Write requests to the client, for the next wrk that is started; return its script's argument that names them.
+    """Write a file with the requests to the client; return the argument of wrk's script that names the file.
 
-    Without requests there is none: the script asks for wrk's own page.
+    The argument is () without requests: the script then requests the URL on wrk's command line.
     """
     if not requests:
         return ()
@@ -169,7 +167,7 @@ def put_requests(client: Host, requests: Sequence[Request], host: str, *, keep_a
 
 
 def as_lua(texts: Iterable[bytes]) -> str:
-    """Write texts as a list in Lua, each byte by its number, so that none can end a text or the list."""
+    """Return a Lua chunk that returns a list of texts. Bytes are escaped by number, so that none ends a text early."""
     written = ("".join(f"\\{byte:03d}" for byte in text) for text in texts)
     return "return {\n" + "".join(f'"{text}",\n' for text in written) + "}\n"
 
@@ -207,22 +205,22 @@ def create_page(size_bytes: int) -> str:
 
 
 class WrkLoad(Workload):
-    """wrk asks a server for the same page, or for several, driven by a script of ours.
+    """Workload that drives a server by wrk with a script of tare.
 
-    `requests_to_send` are the requests, in their order; none for the page alone.
+    `requests_to_send` are the requests, in order; () requests the page `/file` alone.
     """
 
     client_packages = ("wrk",)
     port = HTTP_PORT
     requests_to_send: tuple[Request, ...] = ()
-    can_split_load = True  # its connections are divided among several clients
-    keep_alive = True  # a connection takes one request after the other, not one alone
+    can_split_load = True  # connections are divided among several clients
+    keep_alive = True  # False opens a new connection for each request
 
     @property
     def page_bytes(self) -> int:
-        """The size of the page, the same for every server; 0 for answers of any size.
+        """Size of the page, the same on every stack; 0 accepts answers of any size.
 
-        An image of the user's has a page of its own.
+        A user-supplied image has to serve a `/file` of this size.
         """
         return 1024
 
@@ -230,15 +228,19 @@ class WrkLoad(Workload):
     def running_wrk(
         self, setup: MeasurementContext, script: PurePosixPath, clients: int, threads: int | None = None
     ) -> Iterator[SharedLoad]:
-        """Start wrk on all clients, which have the script: with so many threads, or one for each connection."""
+        """Context manager: run wrk on all clients, which already have the script.
+
+        `clients` is the total number of connections. wrk has `threads` threads; None gives each connection its thread.
+        """
         place = f"{server_address(setup)}:{server_port(setup, self.service_name, self.port)}"
         header = () if self.keep_alive else ("-H", "Connection: close")
 
-        def start_client(stack: ExitStack, client: Host, own: int) -> ResidentProgram:
-            asked = put_requests(client, self.requests_to_send, place, keep_alive=self.keep_alive)
-            # Its table of latencies grows with the time-out. Neither is used, nor does it run for as long as this.
-            how = (f"-t{threads or own}", f"-c{own}", "-d24h", "--timeout", "1s", "-s", str(script), *header)
-            argv = ("wrk", *how, f"http://{place}/file", str(own), *asked)
+        def start_client(stack: ExitStack, client: Host, connections: int) -> ResidentProgram:
+            requests = put_requests(client, self.requests_to_send, place, keep_alive=self.keep_alive)
+            # wrk's table of latencies grows with its time-out. tare uses neither, and ends wrk long before 24 h.
+            limits = ("-d24h", "--timeout", "1s")
+            how = (f"-t{threads or connections}", f"-c{connections}", *limits, "-s", str(script), *header)
+            argv = ("wrk", *how, f"http://{place}/file", str(connections), *requests)
             return stack.enter_context(running_program(client, *argv, last_line="turn: done"))
 
         with running_shared_load(setup.clients, clients, start_client) as wrk:
@@ -247,7 +249,7 @@ class WrkLoad(Workload):
 
 @dataclass(frozen=True)
 class HttpLoad(TurnWorkload, WrkLoad):
-    """wrk asks a server for the same page again and again. A plug-in provides the server."""
+    """Closed-loop load: wrk requests the same page without a pause. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
@@ -259,10 +261,10 @@ class HttpLoad(TurnWorkload, WrkLoad):
     keep_alive: bool = True
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run wrk for each number of clients; raises TrialFailed if it or the server fails.
+        """Run wrk for each number of clients; raises TrialFailed if wrk or the server fails.
 
-        All turns of a point come before those of the next one: only its connections are open. In a first turn,
-        which does not count, the clients connect.
+        All turns of a point come before those of the next point, so that only its connections are open. The clients
+        connect in a first turn, which does not count.
         """
         for client in setup.clients:
             client.put(_SCRIPT, _SCRIPT_THERE)
@@ -278,7 +280,7 @@ class HttpLoad(TurnWorkload, WrkLoad):
                 check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the requests a second; raises TrialFailed for a point that is missing or broken."""
+        """Return the requests a second of each point; raises TrialFailed for a missing or incomplete point."""
         labels = [f"clients {clients}" for clients in self.clients]
         check_labels(raw, labels)
         return tuple(
@@ -287,20 +289,21 @@ class HttpLoad(TurnWorkload, WrkLoad):
         )
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: a first turn comes before those that count, and a lead before each."""
+        """Estimate the seconds of `measure`: a warm-up turn at each point, and a lead before each turn."""
         return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
 
 
 def check_ends(wrk: SharedLoad, page_bytes: int) -> None:
-    """End wrk on all clients; raise TrialFailed as `check_end` does."""
+    """End wrk on all clients; raises TrialFailed for errors that wrk counted (see `check_end`)."""
     for part, raw in zip(wrk.client_shares, wrk.end(30), strict=True):
         check_end(raw, part.connections, page_bytes)
 
 
 def check_end(raw: RawOutput, clients: int, page_bytes: int) -> None:
-    """Raise TrialFailed where wrk counted errors, or where the pages cannot have had the size, unless that is 0.
+    """Raise TrialFailed if wrk counted errors, or read too few or too many bytes for pages of this size.
 
-    What it read has heads, too, and parts of answers at its end.
+    The bytes that wrk read include the headers, and at its end partial answers, up to one on each connection. A
+    `page_bytes` of 0 accepts any number of bytes.
     """
     output = as_output(raw)
     found = _END.search(raw.text)
@@ -312,12 +315,12 @@ def check_end(raw: RawOutput, clients: int, page_bytes: int) -> None:
     answers, read_bytes = int(found["answers"]), int(found["bytes"])
     if page_bytes and not answers * page_bytes <= read_bytes <= (answers + clients) * (page_bytes + _LARGEST_HEAD):
         each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
-        hint = f"an image of yours has to serve a /file of {page_bytes} bytes: what is compared has to be the same page"
+        hint = f"a user-supplied image has to serve a /file of {page_bytes} bytes: all stacks serve the same page"
         raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
 
 
 def _read_rate(text: str, clients: int) -> float:
-    """Read the requests a second of a turn."""
+    """Return the requests a second of a turn; raises TrialFailed."""
     parts = split_client_texts(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
     seconds = window_seconds(read_windows(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)

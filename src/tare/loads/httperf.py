@@ -1,19 +1,19 @@
-"""The load of a page over HTTP at a rate: httperf opens a connection for each request, and does not wait for answers.
+"""Open-loop HTTP load by httperf: a new connection for each request at a rate, without waiting for answers.
 
-The 2015 paper (section 3.2, Figure 4) asked for a static file so, for ten seconds at each rate, and gives the mean
-response time and its standard deviation. Here the response time is httperf's connection time, from the beginning of the
+The 2015 paper (section 3.2, Figure 4) requested a static file in this way, for ten seconds at each rate. It gives the
+mean response time and its standard deviation. Here the response time is httperf's connection time, from the begin of a
 connection to its end, of connections with an answer. httperf's version is 0.9.0, as in Debian.
 
-What the client cannot do:
+Limits of the client:
 
-- httperf has 1,024 descriptors, as many as `select` can take. `fd-unavail` above 0 is a failure of the client. So that
-  a server that is late does not use them up, an answer has to come within `timeout`, and within the time in which 450
-  connections begin, if that is less.
-- A closed connection keeps its port for a minute (TIME_WAIT): the paper could not go beyond 5000/s for it. httperf then
-  counts `other`, so tare asks the client's kernel how many ports wait. tare's own client uses all ports from 1024 on,
-  and uses them again after a second.
-- httperf has one thread, so tare starts one for each CPU of the client, which share the rate. It looks for events
-  without a pause: its CPU time means nothing. Whether it has kept the rate is seen by how long it took.
+- httperf has 1,024 descriptors, the most that `select` takes. `fd-unavail` above 0 is a failure of the client. So that
+  a late server does not use up the descriptors, an answer has to come within `timeout`, and within the time in which
+  450 connections begin.
+- A closed connection keeps its port for a minute (TIME_WAIT), for which the paper could not exceed 5000/s. httperf
+  counts that as `other`, so tare reads from the client's kernel how many ports wait. tare's client namespace uses all
+  ports from 1024 on, and reuses them after a second.
+- httperf has one thread, so tare starts one process for each CPU of the client, which share the rate. httperf polls for
+  events without a pause, so that its CPU time means nothing. Its duration shows whether it has kept the rate.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext
 
-_CONNECTIONS_PER_PROCESS = 450  # of 1,024: a connection waits at most twice, for the server to accept and to answer
-# Starts the same command several times at once; returns the exit code of the last one.
+# Of 1,024 descriptors: a connection may wait for two time-outs, one until the server accepts and one for the answer.
+_CONNECTIONS_PER_PROCESS = 450
+# Starts the same command several times in parallel; exits with the code of the last one.
 _PARALLEL_SCRIPT = 'n=$1; shift; while [ "$n" -gt 1 ]; do "$@" & n=$((n - 1)); done; "$@"; code=$?; wait; exit $code'
 _N, _F, _D = r"\d{1,15}", r"\d{1,15}\.\d+", r"\d{1,15}(?:\.\d+)?"
 _RESULT = re.compile(
@@ -51,7 +52,7 @@ _RESULT = re.compile(
     re.ASCII,
 )
 _CLIENT_LINE = re.compile(r"client: .*\n\Z")
-_PORTS_USED_UP_SHARE = 0.9  # of the ports: some are kept for others
+_PORTS_USED_UP_SHARE = 0.9  # of the port range: other programs of the client hold some ports
 _PORTS = re.compile(rf"client: ports (?P<all>{_N}), of which wait (?P<waiting>{_N})\n\Z", re.ASCII)
 _SOCKETS, _RANGE = "/proc/net/sockstat", "/proc/sys/net/ipv4/ip_local_port_range"
 _CLIENT_PROBLEMS = {
@@ -60,13 +61,13 @@ _CLIENT_PROBLEMS = {
     "table": "the client's table of files was full (ftab-full {})",
     "other": "the client could not open connections (other {})",
 }
-HttperfOutputs = Sequence[re.Match[str]]  # of each httperf that ran
+HttperfOutputs = Sequence[re.Match[str]]  # one match for each process of httperf
 _HINT = "`tare show` has the whole output; it is that of httperf 0.9"
 
 
 @dataclass(frozen=True)
 class HttperfLoad(KneeLoad):
-    """httperf asks a server for the same page at rising rates. A plug-in provides the server."""
+    """Knee search by httperf, which requests the same page at rising rates. A plug-in provides the server."""
 
     metrics = (
         Metric("knee", "Highest rate that is followed", "requests/s", "higher"),
@@ -85,7 +86,7 @@ class HttperfLoad(KneeLoad):
     size: PageSize = 1024
 
     def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
-        """Run httperf, once for each CPU of the client."""
+        """Run one httperf for each CPU of the client; the output ends with the state of the client's ports."""
         place = ("--server", server_address(setup), "--port", str(server_port(setup, self.name, HTTP_PORT)))
         count = count_client_cpus(setup.client)
         connections = max(1, math.ceil(rate * self.duration / count))
@@ -97,7 +98,7 @@ class HttperfLoad(KneeLoad):
         return replace(raw, text=text, client_cpu=None, sending_seconds=min(self.duration, raw.seconds))
 
     def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
-        """Read what each httperf printed, and put it together."""
+        """Return the combined result of all processes of httperf; raises TrialFailed."""
         parts = self._match_outputs(raw, rate)
         good, all_replies = _sum_groups(parts, "ok", "moved"), _sum_groups(parts, "replies")
         per_second = rate / _sum_groups(parts, "asked")
@@ -115,7 +116,7 @@ class HttperfLoad(KneeLoad):
         return RateResult(good * per_second / rate, tuple(values), self._describe_client_problem(parts, raw.text))
 
     def _match_outputs(self, raw: RawOutput, rate: int) -> HttperfOutputs:
-        """Find the whole outputs; raises TrialFailed where there is anything else, or another page."""
+        """Return a match for each process; raises TrialFailed for an incomplete output or a page of another size."""
         parts = list(_RESULT.finditer(raw.text))
         is_whole = bool(parts) and "".join(part[0] for part in parts) == _CLIENT_LINE.sub("", raw.text)
         asked, rates = _sum_groups(parts, "asked"), sum(float(part["rate"]) for part in parts)
@@ -123,14 +124,15 @@ class HttperfLoad(KneeLoad):
         if not is_whole or not as_asked:
             raise TrialFailed(f"httperf gave no result at {rate}/s as asked; {quote_output(raw.text)}", _HINT)
         for part in parts:
+            # httperf prints the mean size of all replies: error pages among them would change it.
             is_page = part["ok"] == part["replies"] != "0"
             if is_page and abs(float(part["size"]) - self.size) >= 1:
-                hint = f"an image of yours has to serve a /file of {self.size} bytes"
+                hint = f"a user-supplied image has to serve a /file of {self.size} bytes"
                 raise TrialFailed(f"httperf read pages of {part['size']} bytes, not of {self.size}", hint)
         return parts
 
     def _describe_client_problem(self, parts: HttperfOutputs, text: str) -> str:
-        """Return what the client could not do; empty if nothing."""
+        """Return the limit of the client that the outputs show; "" without one."""
         ports = _PORTS.search(text)
         if (
             ports
@@ -148,7 +150,7 @@ class HttperfLoad(KneeLoad):
 
 
 def _read_ports(client: Host) -> str:
-    """Return how many ports the client has for connections, and how many wait; or that this is unknown."""
+    """Return as text how many ports the client has for connections and how many are in TIME_WAIT, if known."""
     text = client.run("cat", _SOCKETS, _RANGE, timeout=30, check=False).text
     waiting = re.search(r"^TCP: .* tw (\d+) ", text, re.MULTILINE)
     ends = re.search(r"^(\d+)\s+(\d+)$", text, re.MULTILINE)
@@ -162,18 +164,19 @@ def _sum_groups(parts: HttperfOutputs, *names: str) -> int:
 
 
 def _sending_seconds(part: re.Match[str]) -> float:
-    """Return for how long httperf has begun connections, at least: the last one took no longer than the longest.
+    """Return a lower bound of the seconds in which httperf opened connections.
 
-    One that timed out has waited for the server at most twice: to accept, and to answer.
+    httperf only prints its whole duration. The last connection took no longer than the longest, or two time-outs (until
+    the server accepted, and until it answered) if any timed out.
     """
     waited = 2 * float(part["timeout"]) if _sum_groups([part], "late", "silent") else 0.0
     return float(part["seconds"]) - max(waited, float(part["longest"]) / 1000)
 
 
 def _pool_connection_times(parts: HttperfOutputs) -> tuple[float, float]:
-    """Return mean and standard deviation, in seconds, of the connections with an answer of all httperfs together."""
-    found = [(int(part["replies"]), float(part["mean"]) / 1000, float(part["sd"]) / 1000) for part in parts]
-    count = sum(replies for replies, _, _ in found)
-    mean = sum(replies * each for replies, each, _ in found) / count
-    squares = sum(replies * (deviation**2 + (each - mean) ** 2) for replies, each, deviation in found) / count
-    return mean, math.sqrt(squares)
+    """Return mean and standard deviation, in seconds, of the answered connections of all processes together."""
+    groups = [(int(part["replies"]), float(part["mean"]) / 1000, float(part["sd"]) / 1000) for part in parts]
+    count = sum(replies for replies, _, _ in groups)
+    mean = sum(replies * group_mean for replies, group_mean, _ in groups) / count
+    variance = sum(n * (deviation**2 + (group_mean - mean) ** 2) for n, group_mean, deviation in groups) / count
+    return mean, math.sqrt(variance)

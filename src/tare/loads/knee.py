@@ -1,22 +1,23 @@
-"""The knee: the highest rate of requests that a server's answers follow, which the load finds.
+"""Knee search: the highest rate of requests that a server's answers follow.
 
 The 2015 paper (section 3.1) "increased the request rate from a base rate of 1000 requests per second until the server's
 response rate no longer scaled with the request rate", and named the rate that the server could sustain. Here that is
 
     knee = the highest rate at which answers >= (1 - tolerance) * requests
 
-with the requests that were asked for, not those that a slow client sent. With a tolerance of 0 it is the throughput of
-RFC 1242 (section 3.17), which RFC 2544 (section 26.1) finds by such runs; with a tolerance it is what network testers
-call a partial drop rate.
+where `requests` is the requested number, not the number that a slow client sent. With a tolerance of 0 the knee is the
+throughput of RFC 1242 (section 3.17), which RFC 2544 (section 26.1) finds by such runs. With a tolerance it is the
+partial drop rate of network testers.
 
-The search: rates rise through `rates`, then double, until answers no longer follow. If they do not follow the first
+The search: rates rise through `rates`, then double, until answers no longer follow. If answers do not follow the first
 rate, rates halve. Then the interval between the highest rate that was followed and the lowest that was not is halved
-until it is as narrow as the resolution. The knee is its lower end. Rates of the bisection are no points of the sweep:
-stacks have the rising ones in common. A rate has several runs, each a turn, so that stacks alternate; the majority
-decides, so that a short burst of noise does not. A stack whose search has ended has no more turns.
+until it is as narrow as the resolution. The knee is its lower bound. Rates of the bisection are no points of the sweep,
+because only the rising rates are common to all stacks. A rate has several runs, which are turns, so that stacks
+alternate. The majority decides, so that a short burst of noise does not. A stack whose search has ended has no more
+turns.
 
-What the client could not do is never taken for the server's limit: a run that failed by the client is no point, and
-where the knee's upper end is one, the trial is marked as client-bound, with the reason: the knee is then a lower bound.
+A limit of the client never counts as a limit of the server: a run in which the client failed is no point. If the search
+ends at such a run, the knee is a lower bound, and the trial is marked as client-bound with the reason.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tare.plugins.workload import MeasurementContext, Workload
 _HINT = "`tare show` has the whole output"
 
 
-def _check_odd(runs: int) -> int:
+def _check_odd(runs: int) -> int:  # an even number could be a tie
     if runs < 1 or runs % 2 == 0:
         raise ValueError("the number of runs is odd, so that their majority decides")
     return runs
@@ -49,9 +50,9 @@ def _check_odd(runs: int) -> int:
 
 @dataclass(frozen=True)
 class RateResult:
-    """What came of a run at one rate: the share of the requests that were answered, and the values of this point.
+    """Result of a run at one rate: the share of the requests that were answered, and the values of this point.
 
-    `client_problem` is what the client could not do; empty if nothing.
+    `client_problem` describes a limit of the client; "" without one.
     """
 
     answered_share: float
@@ -61,9 +62,9 @@ class RateResult:
 
 @dataclass(frozen=True)
 class KneeSearch:
-    """A search for the knee, which lies between `low`, 0 at first, and `high`, None while rates rise.
+    """State of a search: the knee lies between `low`, 0 at first, and `high`, None while rates rise.
 
-    `client_problem` is what the client could not do at `high`; empty if the server did not follow.
+    `client_problem` is the limit of the client at `high`; "" if the server did not follow.
     """
 
     rates: tuple[int, ...]
@@ -74,7 +75,7 @@ class KneeSearch:
 
     @property
     def rate(self) -> int | None:
-        """The rate to try next; None at the end."""
+        """Rate to try next; None at the end of the search."""
         if self.high is None:
             above = next((rate for rate in self.rates if rate > self.low), 2 * self.low)
             return above if above <= MAX_RATE else None
@@ -85,22 +86,22 @@ class KneeSearch:
 
     @property
     def is_stepping(self) -> bool:
-        """Whether the next rate is one that all stacks have in common, until they fail."""
+        """Whether the next rate is one of the rising or halving rates, which all stacks have in common."""
         return self.high is None or not self.low
 
     def with_result(self, followed: bool, client: str = "") -> KneeSearch:
-        """Learn whether the rate was followed and, if not, what the client could not do."""
+        """Return the state after the current rate was followed or not; `client` is a limit of the client, or ""."""
         if self.rate is None:
             raise ValueError("the search has ended")
         low, high, why = (self.rate, self.high, self.client_problem) if followed else (self.low, self.rate, client)
         return KneeSearch(self.rates, self.resolution, low, high, why)
 
     def client_failed_at(self, rate: int) -> bool:
-        """Return whether a rate was the last one that failed, and by the client."""
+        """Return whether this rate is the upper bound of the search because of the client."""
         return self.high == rate and bool(self.client_problem)
 
     def describe_lower_bound(self) -> str:
-        """Return why the knee of a search that has ended is only a lower bound; empty if the server was the limit."""
+        """Return why the knee of an ended search is only a lower bound; "" if the server was the limit."""
         if self.rate is not None or not self.low:
             return ""
         if self.high is None:
@@ -112,9 +113,9 @@ class KneeSearch:
 
 @dataclass(frozen=True)
 class KneeLoad(Workload):
-    """Finds the knee of a server. A plug-in provides the server, the load, and what it printed as `RateResult`.
+    """Search for the knee of a server. A plug-in provides the server, the load, and the parser of its output.
 
-    Its metrics have a `knee`, of no point; all others are of a rate.
+    Its metrics have a `knee`, which is not part of the sweep. All other metrics have a value at each rate.
     """
 
     sweep = Sweep("rate", "requests/s")
@@ -129,30 +130,30 @@ class KneeLoad(Workload):
 
     @property
     def rounds(self) -> int:
-        """The runs of a rate, each of which is a turn; with one run, stacks are measured one after the other."""
+        """Number of runs of a rate, which are turns. With one run, stacks are measured one after the other."""
         return self.runs
 
     @property
     def limit_seconds(self) -> float:
-        """The time limit of a run."""
+        """Time limit of a run in seconds."""
         return 30 + 3 * (self.duration + self.timeout)
 
     @abstractmethod
     def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
         """Run the load at a rate for `duration`; its label is `rate RATE`.
 
-        Its text also has what `read_rate_result` needs to know of the client.
+        The output also has the facts about the client that `read_rate_result` needs.
         """
 
     @abstractmethod
     def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
-        """Read the output of the load at a rate; raises TrialFailed if it is not a whole one. Pure."""
+        """Return the result in the output of the load at a rate; raises TrialFailed if it is incomplete. Pure."""
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Search the knee; raises TrialFailed if the load fails, or if there is no answer at all.
+        """Search for the knee; raises TrialFailed if the load fails, or if there is no answer at all.
 
-        The last output has the reason why the knee is only a lower bound, if it is. That a client failed is said there,
-        if the knee ends there: another run of it doubts no value.
+        The last output has the reason if the knee is only a lower bound. Earlier runs in which the client failed cause
+        no caution, because no value depends on them.
         """
         search = KneeSearch(self.rates, self.resolution)
         while (rate := search.rate) is not None:
@@ -167,10 +168,11 @@ class KneeLoad(Workload):
                 yield replace(raw, client_cpu=client_cpu, client_limit=search.describe_lower_bound())
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Go through the search once more; return the knee, and the values of the rates.
+        """Replay the search on its outputs; return the knee and the values of the rates.
 
-        Beside several groups of stacks there are several searches: return the mean of each value over those that have
-        it. Raises TrialFailed where an output is missing or too many, or where no rate was followed.
+        The baseline takes turns with several groups of stacks if not all instances fit into memory. It then has several
+        searches, and each value is the mean over the searches that have it. Raises TrialFailed for a missing or
+        superfluous output, or if no rate was followed.
         """
         found: dict[tuple[str, float | None], list[float]] = defaultdict(list)
         left = list(raw)
@@ -180,12 +182,12 @@ class KneeLoad(Workload):
         return tuple(Value(metric, point, fmean(values)) for (metric, point), values in found.items())
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: the rates, five more until the server fails, and the bisection."""
+        """Estimate the seconds of `measure`: the rates, five doublings until the server fails, and the bisection."""
         rates = len(self.rates) + 5 + math.ceil(math.log2(1 / self.resolution))
         return rates * self.runs * (0.1 + self.duration)
 
     def _replay_search(self, left: list[RawOutput]) -> Iterator[Value]:
-        """Take the outputs of one search out of those that are left."""
+        """Yield the values of one search, whose outputs are removed from the front of `left`."""
         search = KneeSearch(self.rates, self.resolution)
         while (rate := search.rate) is not None:
             taken, left[: self.runs] = left[: self.runs], []
@@ -204,7 +206,11 @@ class KneeLoad(Workload):
         yield Value("knee", None, float(search.low))
 
     def _decide_rate(self, search: KneeSearch, runs: Sequence[RateResult]) -> KneeSearch:
-        """Decide by the majority; without one for or against the server, the client has failed."""
+        """Return the search after the runs of its rate.
+
+        The majority of the runs decides whether the rate was followed. If neither the runs that were followed nor those
+        that the server lost are a majority, the client has failed.
+        """
         followed = sum(not run.client_problem and run.answered_share >= 1 - self.tolerance for run in runs)
         by_client = [run.client_problem for run in runs if run.client_problem]
         lost = len(runs) - followed - len(by_client)
@@ -217,9 +223,10 @@ def _rate_label(rate: int) -> str:
 
 
 def _check_any_answered(search: KneeSearch, runs: Sequence[RateResult], raw: RawOutput) -> None:
-    """Raise TrialFailed if a server that has not followed any rate yet, or the search's last one, had no answer at all.
+    """Raise TrialFailed if the server gave no answer at all, at the first rates or at the end of the search.
 
-    In between, it may still be busy with the connections that the runs before gave up; one that hangs stays so.
+    In between, a server may still be busy with connections that earlier runs abandoned. A server that hangs is still
+    silent at the end.
     """
     if (search.low and search.rate is not None) or any(
         answers.answered_share > 0 or answers.client_problem for answers in runs
@@ -230,7 +237,7 @@ def _check_any_answered(search: KneeSearch, runs: Sequence[RateResult], raw: Raw
 
 
 def _medians(runs: Sequence[RateResult]) -> Iterator[Value]:
-    """Return the median over runs of each value."""
+    """Return the median of each value over the runs."""
     found: dict[tuple[str, float | None], list[float]] = defaultdict(list)
     for value in (value for run in runs for value in run.values):
         found[value.metric, value.point].append(value.value)

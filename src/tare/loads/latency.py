@@ -1,15 +1,15 @@
-"""The latency of a page over HTTP at constant rates, without coordinated omission.
+"""HTTP load at constant rates: latencies without coordinated omission.
 
-A load that waits for each answer before it asks again asks less while the server stalls, and what would have waited is
-missing in its latencies: Gil Tene calls that coordinated omission. Here wrk sends on a schedule (`schedule.lua`): each
-request is due at its time, whatever became of those before, and what the server makes it wait counts.
+A load that waits for each answer sends fewer requests while the server stalls. The requests that would have waited are
+missing from its latencies, which Gil Tene calls coordinated omission. Here wrk sends on a schedule (`schedule.lua`):
+each request is due at a fixed time, whatever happened to earlier requests, and its wait for the server counts.
 
-Several clients share a schedule: each has every n-th request of it, and the percentiles are those of all requests
-together, from counts in classes of 0.1 %, which each client prints.
+wrk has a thread for each connection. Each thread, and each client if several share a schedule, has every n-th request.
+The percentiles of several clients come from counts in classes of 0.1 % of all requests, because they cannot be computed
+from the percentiles of the clients.
 
-wrk has a thread for each connection, which has every n-th request. What the client itself delays is no latency of the
-server, and taken out. Where it delays more than a hundredth of a point's requests by more than a millisecond, the trial
-is marked as client-bound.
+A delay by the client is no latency of the server, and is subtracted. If the client delays more than a hundredth of a
+point's requests by more than a millisecond, the trial is marked as client-bound.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from tare.plugins.workload import MeasurementContext
 
 _SCRIPT = Path(__file__).with_name("schedule.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-schedule.lua")
-_MIN_REQUESTS = 1000  # of a turn: of fewer, the 99.9th percentile is the slowest
-_MAX_REQUESTS = 1_000_000  # of a turn, all of which wrk remembers
-_WARM_UP_PARTS = 10  # the share of a turn before the first
+_MIN_REQUESTS = 1000  # of a turn: with fewer requests, the 99.9th percentile would be the slowest one
+_MAX_REQUESTS = 1_000_000  # of a turn: wrk keeps two numbers of each in memory
+_WARM_UP_PARTS = 10  # the warm-up is a tenth of a turn
 _LATE_SHARE = 0.01
 _NUMBER = r"\d{1,9}\.\d{9}"
 _TURN = re.compile(
@@ -52,18 +52,18 @@ _TURN = re.compile(
     rf"p50: (?P<p50>{_NUMBER})\np90: (?P<p90>{_NUMBER})\np99: (?P<p99>{_NUMBER})\np99\.9: (?P<p999>{_NUMBER})\n"
     rf"late: (?P<late>\d{{1,9}})\nusual_delay: (?P<delay>{_NUMBER})\n"
     rf"cpu_seconds: (?P<cpu>{_NUMBER})\ncpus: (?P<cpus>[1-9]\d{{0,3}})\n"
-    # The clients of a schedule that several share say more.
+    # Printed if several clients share the schedule.
     rf"(?:behind: {_NUMBER}\nclasses:(?P<classes>(?: -?\d{{1,6}}:\d{{1,9}})+)\n)?turn: done\n",
     re.ASCII,
 )
-_CLASS_FACTOR = 1.001  # of latencies: the ratio of its ends
+_CLASS_FACTOR = 1.001  # ratio of the bounds of a class of latencies, as in schedule.lua
 _PERCENTILE_SHARES = (0.5, 0.9, 0.99, 0.999)
 _HINT = "`tare show` has the whole output; it is that of tare's script for wrk"
 
 
 @dataclass(frozen=True)
 class LatencyLoad(WrkLoad):
-    """wrk asks for a page at constant rates. A plug-in provides the server."""
+    """Open-loop load: wrk requests a page at constant rates. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (
@@ -89,13 +89,13 @@ class LatencyLoad(WrkLoad):
 
     @property
     def rounds(self) -> int:
-        """Turns of a tenth of the duration, or longer ones, which have enough requests at every rate."""
+        """Number of turns of a tenth of the duration, or of longer turns with enough requests at every rate."""
         return count_rounds(self.duration, self._turn_seconds)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Ask at each rate in each round; raises TrialFailed if wrk or the server fails.
+        """Run a turn at each rate in each round; raises TrialFailed if wrk or the server fails.
 
-        What comes before the first round, a tenth of a turn at each rate, holds no values.
+        A tenth of a turn at each rate precedes the first round, as a warm-up without values.
         """
         for client in setup.clients:
             client.put(_SCRIPT, _SCRIPT_THERE)
@@ -105,17 +105,14 @@ class LatencyLoad(WrkLoad):
                 for rate in self.rates:
                     raw = self._run_turn(wrk, rate, warm_up=number == 0)
                     late[rate] += _count_late(raw)
-                    is_last = number == self.rounds
-                    doubt = (
-                        (self._describe_missed_schedule(rate, late[rate]) or wrk.describe_overlap_caution(raw))
-                        if is_last
-                        else ""
-                    )
-                    yield with_cpu_shares(raw, _TURN, doubt)
+                    limit = ""
+                    if number == self.rounds:  # the cautions are about all turns of a point
+                        limit = self._describe_missed_schedule(rate, late[rate]) or wrk.describe_overlap_caution(raw)
+                    yield with_cpu_shares(raw, _TURN, limit)
             check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the latencies; raises TrialFailed for a rate that is missing or broken."""
+        """Return the latencies at each rate; raises TrialFailed for a missing or incomplete rate."""
         labels = [f"rate {rate}" for rate in self.rates]
         check_labels(raw, labels)
         values: list[Value] = []
@@ -131,7 +128,7 @@ class LatencyLoad(WrkLoad):
         return tuple(values)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`, with a tenth of a turn at each rate before."""
+        """Estimate the seconds of `measure`, including the warm-up at each rate."""
         return 0.2 + len(self.rates) * (self.duration + self._turn_seconds / _WARM_UP_PARTS + 0.02 * self.rounds)
 
     @property
@@ -144,26 +141,26 @@ class LatencyLoad(WrkLoad):
     def _run_turn(self, wrk: SharedLoad, rate: int, *, warm_up: bool) -> RawOutput:
         requests, count = self._count_requests(rate) // (_WARM_UP_PARTS if warm_up else 1), len(wrk.client_shares)
         lines = [f"{rate / count:.12g} {max(1, each)}" for each in split_evenly(requests, count)]
-        if count > 1:  # each client's first request is due a little after that of the one before it
+        if count > 1:  # the first requests of the clients are due one interval of the whole schedule apart
             lines = [f"{line} {number / rate:.9f}" for number, line in enumerate(lines)]
         return wrk.run_turn(f"rate {rate}", lines, limit_seconds(self._turn_seconds), warm_up)
 
     def _describe_missed_schedule(self, rate: int, late: int) -> str:
-        """Describe how the client missed the schedule; empty if it did not."""
+        """Return the caution that the client missed the schedule; "" if it did not."""
         share = late / (self._count_requests(rate) * self.rounds)
         what = f"at {rate}/s, the client itself sent {100 * share:.2g} % of the requests over 1 ms late"
         return what if share > _LATE_SHARE else ""
 
 
 def _read_turn(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
-    """Read what wrk printed of a turn: requests, seconds, and latencies in the order of their metrics."""
+    """Return the requests, the seconds, and the latencies of a turn in the order of their metrics."""
     parts = split_client_texts(text)
     found = [each for each in map(_TURN.fullmatch, parts) if each]
     is_whole, is_shared = len(found) == len(parts), len(parts) > 1
     latencies: tuple[float, ...] = (0.0,)
     if is_whole:
-        own = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
-        latencies = _merge_percentiles(found) if is_shared else own
+        printed = tuple(float(found[0][name]) for name in ("p50", "p90", "p99", "p999"))
+        latencies = _merge_percentiles(found) if is_shared else printed
     seconds = window_seconds(read_windows(text)) if is_shared else sum(float(each["seconds"]) for each in found)
     if not is_whole or not seconds or not latencies[0] or list(latencies) != sorted(latencies):
         raise TrialFailed(f"wrk gave no latencies at {rate}/s; {quote_output(text)}", _HINT)
@@ -171,7 +168,10 @@ def _read_turn(text: str, rate: int) -> tuple[int, float, tuple[float, ...]]:
 
 
 def _merge_percentiles(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
-    """Return the percentiles of the requests of all clients together: each is the middle of its class."""
+    """Return the percentiles of the requests of all clients together, as the middle of their classes.
+
+    The result is (0.0,), which no turn has, if the counts are not those of all requests.
+    """
     counts = Counter[int]()
     for part in parts:
         for each in (part["classes"] or "").split():
@@ -182,12 +182,13 @@ def _merge_percentiles(parts: Sequence[re.Match[str]]) -> tuple[float, ...]:
         return (0.0,)
     for place in sorted(counts):
         passed += counts[place]
+        # 1e-9 keeps a rank that is a whole number, such as 0.9 of 1000, from being raised by floating-point error.
         while len(found) < len(_PERCENTILE_SHARES) and passed >= _PERCENTILE_SHARES[len(found)] * total - 1e-9:
             found.append(_CLASS_FACTOR ** (place + 0.5))
     return tuple(found)
 
 
 def _count_late(raw: RawOutput) -> int:
-    """Return how many requests of a turn the clients sent too late; what wrk printed otherwise, `parse` refuses."""
+    """Return how many requests of a turn the clients sent too late. `parse` reports an output that does not match."""
     found = [] if raw.warm_up else [_TURN.fullmatch(each) for each in split_client_texts(raw.text)]
     return sum(int(each["late"]) for each in found if each)

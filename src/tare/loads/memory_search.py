@@ -1,24 +1,23 @@
-"""Memory pressure: the smallest memory with which a server still meets its goal, and its throughput over memory.
+"""Memory search: the smallest memory with which a server still meets its goal, and its throughput over memory.
 
-The OSv paper (section 3.3) halved the memory of a machine, from 1 GiB, until its server failed or was much slower. So
-does this, and then looks for the smallest memory between the last two: always in their geometric middle, until they are
-no further apart than `precision`. Each memory is that of a fresh instance, which takes turns with another fresh one.
-That one has all the memory that the suite gives, and the goal is a share of its throughput in the same rounds. Both are
-fresh, as some become faster with use: Redis in gVisor by half within a second. Chance slows one of two instances, too:
-one that is too slow is tried again, and the goal is missed when five are consecutive. An instance that does not start,
-ends, or does not answer in time has missed it at once. Its *fate* is in the raw output: it answered, it answered with
-pages in swap, a kernel ended a process of it or could not boot for lack of memory, it was late, or it failed otherwise,
-with the reason: docs/decisions/loads.md.
+The OSv paper (section 3.3) halved the memory of a machine, from 1 GiB, until its server failed or was much slower. This
+search does the same, and then tries the geometric middle of the last two sizes until they differ by no more than
+`precision`. Each size is tried in a fresh instance, which takes turns with a second fresh instance that has all the
+memory of the suite. The goal is a share of the second one's throughput in the same rounds. Both are fresh, because some
+stacks become faster with use: Redis in gVisor by half within a second.
 
-Memory pressure at a rate: a server of pages is asked at one rate of new connections, with less and less memory.
+Noise slows one of two instances, too. So an instance that is too slow is tried again, and five consecutive misses miss
+the goal. An instance that does not start, ends, or does not answer in time misses the goal at once. The raw output has
+the *fate* of each attempt: answered, answered with pages in swap, out of memory, late, or failed with a reason
+(docs/decisions/loads.md).
 
-The 2015 paper (section 3.3) did this with its HTTP servers, halving the memory from 1 GiB: OSv ran out of it with 128
-MB at 4000 requests a second. httperf asks as in loads.httperf, whether answers follow or not; the answers a second
-are the throughput whose share is the goal (loads.memory_search). A stack that does not follow the rate with all its
-memory is still compared with itself.
+Memory search at a rate: httperf opens new connections at one rate (loads.httperf), with less and less memory. In the
+2015 paper (section 3.3) OSv ran out of memory with 128 MB at 4000 requests a second. The throughput is the answers a
+second, whether or not the server follows the rate. A stack that does not follow the rate with all its memory is still
+compared with itself.
 
-A run that the client fails in, or that has no good answer at all, is no round: it is repeated. After five in a row the
-memory has missed the goal, or the trial has failed if that was all the memory.
+A run in which the client failed, or without any good answer, is repeated. After five such runs in a row the memory
+misses the goal; with all the memory, the trial fails.
 """
 
 from __future__ import annotations
@@ -47,19 +46,21 @@ from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementCon
 AttemptFate = Literal["answered", "swapped", "out of memory", "late", "failed"]
 _Bytes = Annotated[int, Field(ge=0, le=2**63 - 1)]
 _FATE_PREFIX = "fate "
-_GOAL_ATTEMPTS = 5  # one look in five misses by chance where turns are short (30 of 158), and there are ten steps
-_FINE_BELOW_BYTES = 32 << 20  # guests have whole MiB, but none is as small as this
+# With short turns, one attempt in five misses by chance (30 of 158), and a search has ten steps. With three attempts,
+# two of 24 trials ended far above their memory, such as Docker at 152 MiB in place of 7.
+_GOAL_ATTEMPTS = 5
+_FINE_BELOW_BYTES = 32 << 20  # virtual machines take whole MiB, but none runs with so little
 _FINE_STEP_BYTES, _STEP_BYTES = 4096, 1 << 20
 _FULL_PREFIX, _LESS_PREFIX = "full: ", "less: "
 _USUAL_HALVES, _START_SECONDS = 8, 0.2
 _ROUNDS = 5
-_REPEATS = 5  # a burst of other work on the machine outlasted three short runs
+_REPEATS = 5  # a burst of other work on the machine has outlasted three short runs
 _ANSWERED, _TIMED_OUT = "answered", "timed-out"
 
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """What is written of a try: the limit, all the memory, and how it went."""
+    """Recorded result of an attempt: its memory limit, all the memory, and its fate."""
 
     limit_bytes: Annotated[_Bytes, Field(gt=0)]
     full_bytes: Annotated[_Bytes, Field(gt=0)]
@@ -69,11 +70,11 @@ class AttemptResult:
 
     @property
     def was_measured(self) -> bool:
-        """Whether it was measured to the end of its rounds."""
+        """Whether all rounds were measured."""
         return self.fate in ("answered", "swapped")
 
     def to_raw_output(self, number: int) -> RawOutput:
-        """Return the last output of a try; each has a label of its own, so that `tare show` has them all."""
+        """Return the last output of an attempt. `number` makes its label unique, so that `tare show` lists all."""
         return RawOutput(f"{_FATE_PREFIX}{number}", (), f"{_ATTEMPT_RESULT.dump_json(self).decode()}\n", 0.0)
 
 
@@ -81,12 +82,12 @@ _ATTEMPT_RESULT = TypeAdapter(AttemptResult)
 
 
 def is_fate(raw: RawOutput) -> bool:
-    """Return whether an output is the last of a try."""
+    """Return whether an output is the last one of an attempt."""
     return raw.label.startswith(_FATE_PREFIX)
 
 
 def read_attempt_result(raw: RawOutput) -> AttemptResult:
-    """Read the last output of a try; raises TrialFailed."""
+    """Return the result in the last output of an attempt; raises TrialFailed."""
     try:
         return _ATTEMPT_RESULT.validate_json(raw.text, strict=True)
     except ValidationError as error:
@@ -95,14 +96,14 @@ def read_attempt_result(raw: RawOutput) -> AttemptResult:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A try, and the rates of both instances in its rounds, if it came to their end."""
+    """Attempt with the rates of both instances, round by round; no rates if it did not finish its rounds."""
 
     outcome: AttemptResult
     full_rates: Sequence[float] = ()
     less_rates: Sequence[float] = ()
 
     def meets(self, goal: float) -> bool:
-        """Return whether the usual round has at least this share of the throughput with all the memory."""
+        """Return whether the median round reaches this share of the throughput with all the memory."""
         return (
             bool(self.less_rates)
             and median(b / a for a, b in zip(self.full_rates, self.less_rates, strict=True)) >= goal
@@ -111,10 +112,10 @@ class Attempt:
 
 @dataclass(frozen=True)
 class MemorySearch:
-    """What is known of the smallest memory: `high` meets the goal, `low` does not; `low` is 0 as long as all do.
+    """State of a search: `high` is the smallest memory that met the goal, `low` the largest that missed it, or 0.
 
-    `slow` counts how often the goal was missed, with the memory that follows, by an instance that answered. `met`: an
-    instance with less memory has met the goal.
+    `slow` counts the consecutive misses of the memory that is being tried, by instances that answered. `met` is True
+    once an instance with less than all the memory has met the goal.
     """
 
     high: int
@@ -122,28 +123,29 @@ class MemorySearch:
     slow: int = 0
     met: bool = False
 
-    def with_attempt(self, one: Attempt, goal: float) -> MemorySearch:
-        """Return what is known after one more try."""
-        if one.meets(goal):
-            return MemorySearch(one.outcome.limit_bytes, self.low, met=True)
-        if one.less_rates and self.slow + 1 < _GOAL_ATTEMPTS:
+    def with_attempt(self, attempt: Attempt, goal: float) -> MemorySearch:
+        """Return the state after one more attempt."""
+        if attempt.meets(goal):
+            return MemorySearch(attempt.outcome.limit_bytes, self.low, met=True)
+        if attempt.less_rates and self.slow + 1 < _GOAL_ATTEMPTS:
             return MemorySearch(self.high, self.low, self.slow + 1, self.met)
-        return MemorySearch(self.high, one.outcome.limit_bytes, met=self.met)
+        return MemorySearch(self.high, attempt.outcome.limit_bytes, met=self.met)
 
     def next_limit_bytes(self, precision: float) -> int | None:
-        """Return the memory to try next: half, or the middle; None where it is known as exactly as it should be."""
+        """Return the memory to try next: half, or the geometric middle; None once the precision is reached."""
         if not self.low:
             return self.high // 2
         if self.high <= self.low * (1 + precision):
             return None
         step = _FINE_STEP_BYTES if self.high < _FINE_BELOW_BYTES else _STEP_BYTES
+        # Geometric, because costs of memory are judged by ratio: the middle of 8 and 128 MiB is 32, not 68.
         middle = round(math.sqrt(self.low * self.high) / step) * step
         return middle if self.low < middle < self.high else None
 
 
 @dataclass(frozen=True)
 class SmallestMemory(MultiInstanceWorkload):
-    """Looks for the smallest memory of a server. A plug-in defines the `run_rate`, of one value above 0 a round."""
+    """Search for the smallest memory of a server. A plug-in defines the `load`, with one value above 0 a round."""
 
     metrics = (
         Metric("floor", "Smallest memory that meets the goal", "bytes", "lower", overall=False),
@@ -157,9 +159,9 @@ class SmallestMemory(MultiInstanceWorkload):
     duration: LoadDuration = 0.5
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Try one memory after the other; raises TrialFailed if the goal is met even with the least one."""
-        further = self.find_starter(setup)
-        search = MemorySearch(further.memory_limit_bytes)
+        """Try one memory after the other; raises TrialFailed if even the smallest one meets the goal."""
+        starter = self.find_starter(setup)
+        search = MemorySearch(starter.memory_limit_bytes)
         for number in itertools.count(1):
             limit_bytes = search.next_limit_bytes(self.precision)
             if limit_bytes is None:
@@ -167,29 +169,30 @@ class SmallestMemory(MultiInstanceWorkload):
             if limit_bytes < self.least:
                 what = f"{self.name} meets its goal with {format_size(search.high)}"
                 raise TrialFailed(f"{what}, and less is not tried", f"set least below {format_size(self.least)}")
-            tried: list[RawOutput] = []
-            for raw in self._run_attempt(further, limit_bytes, number):
-                tried.append(raw)
+            outputs: list[RawOutput] = []
+            for raw in self._run_attempt(starter, limit_bytes, number):
+                outputs.append(raw)
                 yield raw
-            search = search.with_attempt(self._read_attempt([raw for raw in tried if not raw.warm_up]), self.goal)
+            search = search.with_attempt(self._read_attempt([raw for raw in outputs if not raw.warm_up]), self.goal)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the smallest memory, and the rates at halves of the whole; raises TrialFailed unless it was found."""
-        tries = [self._read_attempt(each) for each in _split_attempts(raw)]
-        if not tries:
+        """Return the smallest memory, and the rates at the halves; raises TrialFailed unless the search succeeded."""
+        attempts = [self._read_attempt(outputs) for outputs in _split_attempts(raw)]
+        if not attempts:
             raise TrialFailed(f"{self.name} tried no memory", "`tare show` has its raw output")
-        search, rates = MemorySearch(tries[0].outcome.full_bytes), defaultdict[int, list[float]](list)
-        for each in tries:
-            if each.outcome.limit_bytes != search.next_limit_bytes(self.precision):
-                what = f"{self.name} tried {each.outcome.limit_bytes} bytes out of turn"
+        search, rates = MemorySearch(attempts[0].outcome.full_bytes), defaultdict[int, list[float]](list)
+        for attempt in attempts:
+            if attempt.outcome.limit_bytes != search.next_limit_bytes(self.precision):
+                what = f"{self.name} tried {attempt.outcome.limit_bytes} bytes out of turn"
                 raise TrialFailed(what, "the outputs are not those of one search with these settings")
-            rates[each.outcome.full_bytes] += each.full_rates
-            rates[each.outcome.limit_bytes] += () if search.low else each.less_rates  # those at halves
-            search = search.with_attempt(each, self.goal)
+            rates[attempt.outcome.full_bytes] += attempt.full_rates
+            # Only the halves are points of the sweep: every stack tries them, but the sizes in between differ.
+            rates[attempt.outcome.limit_bytes] += () if search.low else attempt.less_rates
+            search = search.with_attempt(attempt, self.goal)
         if search.next_limit_bytes(self.precision) is not None:
             raise TrialFailed(f"{self.name} did not end its search", "`tare show` has how far it came")
-        if not search.met:  # what fails whatever its memory would look like a stack that needs all of it
-            last = tries[-1].outcome
+        if not search.met:  # a server that fails with any memory would look like one that needs all of it
+            last = attempts[-1].outcome
             what = f"no instance with less than {format_size(last.full_bytes)} meets the goal"
             reason = last.reason or "all were too slow"
             raise TrialFailed(f"{what}; the last one: {reason}", "give the suite more memory, or set a lower goal")
@@ -197,12 +200,16 @@ class SmallestMemory(MultiInstanceWorkload):
         return (Value("floor", None, float(search.high)), *values)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: each try starts and measures two instances."""
+        """Estimate the seconds of `measure`: each attempt starts and measures two instances."""
         between = math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))
         return 2 * (_USUAL_HALVES + between) * (_START_SECONDS + self.load.estimate_seconds())
 
     def _run_attempt(self, starter: InstanceStarter, limit_bytes: int, number: int) -> Iterator[RawOutput]:
-        """Measure an instance with this memory in turns with one that has all of it; the last output is its fate."""
+        """Measure an instance with this memory in turns with one that has all the memory.
+
+        The last output is the fate. Only failures of the instance with less memory become a fate. All others, and a
+        lost machine, fail the trial.
+        """
         fate: AttemptFate = "answered"
         swapped_bytes, reason = 0, ""
         with ExitStack() as outer:
@@ -221,7 +228,7 @@ class SmallestMemory(MultiInstanceWorkload):
         yield AttemptResult(limit_bytes, starter.memory_limit_bytes, fate, swapped_bytes, reason).to_raw_output(number)
 
     def _read_attempt(self, raw: Sequence[RawOutput]) -> Attempt:
-        """Read the outputs of one try; raises TrialFailed unless they are whole."""
+        """Return the attempt in these outputs; raises TrialFailed unless they are complete."""
         if not raw or not is_fate(raw[-1]):
             raise TrialFailed(f"{self.name} has no fate of its last try", "`tare show` has its raw output")
         outcome = read_attempt_result(raw[-1])
@@ -233,9 +240,9 @@ class SmallestMemory(MultiInstanceWorkload):
         return Attempt(outcome, full, less)
 
     def _read_rates(self, raw: Sequence[RawOutput], side: str) -> tuple[float, ...]:
-        """Read the rates of one of the two instances, round by round; raises TrialFailed for one without an answer."""
-        own = [replace(each, label=each.label.removeprefix(side)) for each in raw if each.label.startswith(side)]
-        rates = tuple(value.value for each in own for value in self.load.parse([each]))
+        """Return the rates of one of the two instances, round by round; raises TrialFailed for a rate of 0."""
+        outputs = [replace(each, label=each.label.removeprefix(side)) for each in raw if each.label.startswith(side)]
+        rates = tuple(value.value for each in outputs for value in self.load.parse([each]))
         if not all(rate > 0 for rate in rates):
             whose = "all its memory" if side == _FULL_PREFIX else "less memory"
             what = f"{self.name}: the instance with {whose} gave no answer in one of its rounds"
@@ -244,7 +251,7 @@ class SmallestMemory(MultiInstanceWorkload):
 
 
 def _start_full_instance(exits: ExitStack, starter: InstanceStarter, load: Workload) -> ExtraInstance:
-    """Start an instance with all the memory; where that fails, it is no fate of a try but a failed trial."""
+    """Start an instance with all the memory. A failure becomes a TareError, which fails the trial and is no fate."""
     try:
         return exits.enter_context(starter.start_instance(load))
     except TrialFailed as error:
@@ -256,14 +263,14 @@ def _to_trial_error(error: TrialFailed) -> TareError:
 
 
 def _start_measuring(exits: ExitStack, measuring: Iterable[RawOutput]) -> Iterator[RawOutput]:
-    """Begin to measure; what it has started ends with the block."""
+    """Return the iterator of a measurement, whose programs `exits` ends."""
     if isinstance(measuring, Generator):
         exits.callback(measuring.close)
     return iter(measuring)
 
 
 def _interleave(full: Iterator[RawOutput], less: Iterator[RawOutput]) -> Iterator[RawOutput]:
-    """Let both have their turns, each first in every other round."""
+    """Yield the outputs of both instances in turns; the instance that begins alternates from round to round."""
     sides = [(_FULL_PREFIX, full), (_LESS_PREFIX, less)]
     ended = False
     while not ended:
@@ -272,14 +279,14 @@ def _interleave(full: Iterator[RawOutput], less: Iterator[RawOutput]) -> Iterato
             if raw is None:
                 ended = True
                 continue
-            # Whether the client was the bottleneck is asked of the instance that has all the memory.
+            # An instance with too little memory is slow by itself. Only the other one can show a client bottleneck.
             client_cpu = raw.client_cpu if side == _FULL_PREFIX else None
             yield replace(raw, label=f"{side}{raw.label}", client_cpu=client_cpu)
         sides.reverse()
 
 
 def _take_next(measuring: Iterator[RawOutput], side: str) -> RawOutput | None:
-    """Return the next output; where it fails with all the memory, that is no fate of a try but a failed trial."""
+    """Return the next output, None at the end. A failure with all the memory becomes a TareError (see above)."""
     try:
         return next(measuring, None)
     except TrialFailed as error:
@@ -301,7 +308,7 @@ def _final_output(output: Output | None) -> Iterator[RawOutput]:
 
 
 def _split_attempts(raw: Sequence[RawOutput]) -> Iterator[Sequence[RawOutput]]:
-    """Divide the outputs into tries: each ends with its fate."""
+    """Yield the outputs of each attempt, which end with its fate."""
     begin = 0
     for at, each in enumerate(raw, start=1):
         if is_fate(each) or at == len(raw):
@@ -311,7 +318,7 @@ def _split_attempts(raw: Sequence[RawOutput]) -> Iterator[Sequence[RawOutput]]:
 
 @dataclass(frozen=True)
 class FixedRateLoad(LoadServerWorkload):
-    """The server and the load of another workload, at one rate."""
+    """Server and load of another workload, at one rate."""
 
     name = "at-rate"
     title = "A server at one rate"
@@ -323,16 +330,16 @@ class FixedRateLoad(LoadServerWorkload):
 
     @property
     def load(self) -> HttperfLoad:
-        """The workload whose server is asked."""
+        """Workload that provides the server."""
         return self.base_load
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Ask; the first run warms up. Raises TrialFailed, or TimedOut for a server that is silent."""
+        """Run the load, the first time as a warm-up; raises TrialFailed, or TimedOut for a silent server."""
         for number in range(1 + self.rounds):
             yield self._run(setup, warm_up=number == 0)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the answers a second."""
+        """Return the answers a second."""
         values = [value for each in raw for value in self.base_load.read_rate_result(each, self.rate).values]
         return tuple(value for value in values if value.metric == _ANSWERED)
 
@@ -356,7 +363,7 @@ class FixedRateLoad(LoadServerWorkload):
 
 @dataclass(frozen=True)
 class SmallestMemoryAtRate(SmallestMemory):
-    """Looks for the smallest memory of a server at one rate. A plug-in sets `load_class`, the workload."""
+    """Search for the smallest memory of a server at one rate. A plug-in sets `load_class`, the workload."""
 
     client_packages = HttperfLoad.client_packages
     usual_port = HttperfLoad.usual_port
@@ -370,7 +377,7 @@ class SmallestMemoryAtRate(SmallestMemory):
 
     @property
     def load(self) -> FixedRateLoad:
-        """The page at the rate, in runs that take the duration together."""
+        """Load at the rate, in runs that take the duration together."""
         each_seconds, tolerance = self.duration / _ROUNDS, 1 - self.goal
         of = self.load_class(duration=each_seconds, tolerance=tolerance, timeout=self.timeout, size=self.size)
         return FixedRateLoad(of, self.rate)

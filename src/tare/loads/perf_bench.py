@@ -1,7 +1,7 @@
-"""What the benchmarks of `perf bench` share; docs/decisions/loads.md says why it was chosen.
+"""Base of workloads that run `perf bench`; docs/decisions/loads.md has the reasons for this choice.
 
-perf makes exactly as many loops as asked for, and times them alone. A process of perf that fails lets the others end
-early: what it writes to standard error belongs to the output, so that this is no whole result.
+perf runs exactly the requested number of loops, and times only these. If one of its processes fails, the others end
+early, but perf still prints a result. So standard error is part of the output, which then does not match.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
-MAX_LOOPS = 2**31 - 1  # perf counts them in an int, and cuts off what is more
+MAX_LOOPS = 2**31 - 1  # perf truncates a larger number to an int
 
 
 @dataclass(frozen=True)
 class Bench:
-    """One benchmark: `argv` is what `perf bench` takes without the number of loops, `operations` those of a loop.
+    """Benchmark of perf: `argv` are its arguments without the number of loops, `operations` the operations of a loop.
 
-    `result` matches a whole good output; its group `estimate_seconds` is in seconds, or `each` in microseconds for each
-    loop. A group `loops` must be as asked.
+    `result` matches a complete output. It has a group `seconds`, the time of all loops, or a group `each`, the
+    microseconds of a loop. A group `loops` must be the requested number.
     """
 
     argv: tuple[str, ...]
@@ -42,13 +42,13 @@ class Bench:
 
     @property
     def label(self) -> str:
-        """Name it for the parser, as `sockets 1`."""
+        """Label of the output, such as `sockets 1`."""
         return self.metric if self.point is None else f"{self.metric} {self.point:g}"
 
 
 @dataclass(frozen=True)
 class PerfBench(Workload):
-    """Benchmarks that take turns. A plug-in defines which, and how many loops each makes in a turn."""
+    """Workload of benchmarks that take turns. A plug-in defines the benchmarks and the loops of a turn."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -58,23 +58,23 @@ class PerfBench(Workload):
     @property
     @abstractmethod
     def benches(self) -> tuple[Bench, ...]:
-        """The benchmarks, in order."""
+        """Benchmarks, in order."""
 
     @property
     @abstractmethod
     def turn_seconds(self) -> float:
-        """How long a turn of a benchmark usually is."""
+        """Usual length of a benchmark's turn."""
 
     @abstractmethod
     def loops_after(self, loops: int, seconds: float) -> int:
-        """Return the loops of a benchmark's next turn, after one with these loops that took so long."""
+        """Return the loops of a benchmark's next turn, after a turn with these loops and seconds."""
 
-    def perf_command(self, inside: Host) -> tuple[str, ...]:  # noqa: ARG002 - one of them looks
-        """Return what starts perf in the instance."""
+    def perf_command(self, inside: Host) -> tuple[str, ...]:  # noqa: ARG002 - a subclass reads from the instance
+        """Return the command line that starts perf in the instance."""
         return ("perf", "bench")
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run perf inside; raises TrialFailed without an inside, and for a benchmark that failed."""
+        """Run perf inside; raises TrialFailed without an inside, and if a benchmark fails."""
         inside = setup.require_inside(self.name)
         command = self.perf_command(inside)
         loops: dict[str, int] = {}
@@ -89,7 +89,7 @@ class PerfBench(Workload):
                 loops[bench.label] = self._next_loops(bench, raw)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the operations a second; raises TrialFailed for anything but whole results of the asked loops."""
+        """Return the operations a second; raises TrialFailed for anything but complete results of all loops."""
         labels = [bench.label for bench in self.benches]
         check_labels(raw, labels)
         return tuple(
@@ -98,11 +98,11 @@ class PerfBench(Workload):
         )
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: two turns' probes, and the start of perf in each turn."""
+        """Estimate the seconds of `measure`: probes of two turns, and the start of perf in each turn."""
         return 0.1 + len(self.benches) * (2 + self.rounds) * (0.02 + self.turn_seconds)
 
     def _next_loops(self, bench: Bench, raw: RawOutput) -> int:
-        """Return the loops of the turn after this output."""
+        """Return the loops of the turn that follows an output."""
         return self.loops_after(*_read_work(bench, raw))
 
     def _run(self, inside: Host, command: tuple[str, ...], bench: Bench, loops: int) -> RawOutput:
@@ -113,10 +113,11 @@ class PerfBench(Workload):
 
 @dataclass(frozen=True)
 class FixedLoopBench(PerfBench):
-    """Benchmarks that take more than their loops, such as the start and the end of processes.
+    """Workload of benchmarks whose time includes more than their loops, such as the start and the end of processes.
 
-    Every turn makes the same loops on every stack: if it had as many as fill it, a slow stack would have few of them,
-    and seem slower than it is. `usual_rate` is the loops a second of a machine of today.
+    Every turn runs the same number of loops on every stack. If it ran the loops that fill the turn, a slow stack would
+    have few of them, and the constant part would make it seem slower than it is: `qemu-tcg` seemed to switch only 7,800
+    times a second. `usual_rate` is the loops a second of a current machine, for estimates.
     """
 
     duration_setting = "repetitions"
@@ -127,16 +128,16 @@ class FixedLoopBench(PerfBench):
 
     @property
     def rounds(self) -> int:
-        """One for each repetition."""
+        """Number of turns, one for each repetition."""
         return self.repetitions
 
     @property
     def turn_seconds(self) -> float:
-        """What the loops take."""
+        """Usual seconds of the loops."""
         return self.loops / self.usual_rate
 
     def loops_after(self, loops: int, seconds: float) -> int:  # noqa: ARG002 - they are always the same
-        """Return the number of loops, which does not change."""
+        """Return the constant number of loops."""
         return self.loops
 
 
@@ -149,7 +150,7 @@ def _read_rate(bench: Bench, raw: RawOutput) -> float:
 
 
 def _read_work(bench: Bench, raw: RawOutput) -> tuple[int, float]:
-    """Read the loops that were asked for, and their seconds."""
+    """Return the requested loops and their seconds; raises TrialFailed if the output is not of that many loops."""
     asked = int(raw.argv[-1]) if raw.argv[-1:] and raw.argv[-1].isdecimal() else 0
     found = bench.result.fullmatch(raw.text)
     groups = found.groupdict() if found else {}

@@ -1,15 +1,16 @@
-"""The load of a key-value store: redis-benchmark sends GET and SET, in turns with those of other stacks.
+"""Load of a key-value store: redis-benchmark sends GET and SET, in turns with other stacks.
 
-It counts requests, not seconds. So a probe comes before the first turn of each point, which also warms up the server.
-Its rate decides how many requests fill the first turn, and that of each turn how many fill the next one.
+redis-benchmark counts requests, not seconds. So a probe precedes the first turn of each point, and also warms up the
+server. The rate of the probe decides how many requests fill the first turn, the rate of each turn how many fill the
+next one.
 
-The connecting of the clients is not measured, but it takes time: redis-benchmark pauses for 50 ms after every 64. So
-with many clients turns are longer, and there are fewer of them: no turn connects for longer than it measures.
+The time in which clients connect is not measured. But redis-benchmark pauses for 50 ms after every 64 connections. So
+turns with many clients are longer and fewer: no turn connects for longer than it measures.
 
-It has one thread: with more, it counts time in steps of 250 ms (docs/decisions/loads.md).
+redis-benchmark runs with one thread, because with more it counts time in steps of 250 ms (docs/decisions/loads.md).
 
-Where its connections are refused, redis-benchmark 7.0 goes on at full speed and without an end (Redis's pull request
-11366 fixes that). tare ends it, as any load, when the server has ended.
+redis-benchmark 7.0 retries refused connections at full speed and without an end (fixed by Redis's pull request 11366).
+tare ends it, like any load, when the server has ended.
 """
 
 from __future__ import annotations
@@ -30,20 +31,18 @@ from tare.model.trial import Metric, RawOutput, Sweep, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 Operation = Literal["GET", "SET"]
-REDIS_PORT = 16379  # not the usual one, which the machine may use
+REDIS_PORT = 16379  # a server of the machine may occupy the usual port
 _PROBES = 4
-_CLOCK_SECONDS = 0.001
-_FIRST_PROBE_REQUESTS = (
-    250  # times `pipeline`: long enough for a clock of milliseconds, short enough for an emulated machine
-)
-_ROUND_TRIPS = 5  # how often each client sends at least in a turn
+_CLOCK_SECONDS = 0.001  # redis-benchmark counts whole milliseconds
+_FIRST_PROBE_REQUESTS = 250  # times `pipeline`: long enough for that clock, short enough for an emulated machine
+_ROUND_TRIPS = 5  # least number of times that each client sends in a turn
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
 
 @dataclass(frozen=True)
 class RedisLoad(Workload):
-    """redis-benchmark sets and gets one short key again and again. A plug-in provides the server."""
+    """Closed-loop load: redis-benchmark sets and gets one short key. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (
@@ -63,17 +62,17 @@ class RedisLoad(Workload):
 
     @property
     def rounds(self) -> int:
-        """Turns of a tenth of the duration, fewer with many clients."""
+        """Number of turns of a tenth of the duration; fewer with many clients."""
         return count_rounds(self.duration, self._turn_seconds)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
 
-        What comes before the first round, the probes and a `fill`, holds no values. Every stack has as many of them, so
-        that its rounds go on beside those of the others.
+        A `fill` and the probes precede the first round, and hold no values. Every stack has the same number of them, so
+        that the rounds of all stacks stay aligned.
         """
         fill = self._run(setup, "fill", _RedisCall("SET", 1, self.pipeline))
-        start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # of CPU, before a load sends
+        start_seconds = (fill.client_cpu or 0.0) * fill.seconds  # CPU time of one request is nearly all start-up
         yield fill.as_warm_up()
         calls: list[_RedisCall] = []
         for operation in self.operations:
@@ -92,7 +91,7 @@ class RedisLoad(Workload):
                 calls[at] = self._fill_turn(call, rate)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the requests a second; raises TrialFailed for a missing or incomplete point."""
+        """Return the requests a second of each point; raises TrialFailed for a missing or incomplete point."""
         measured = [each for each in raw if each.label.partition(" ")[0] not in ("fill", "probe")]
         points = [(operation, clients) for operation in self.operations for clients in self.clients]
         labels = [f"{operation} {clients}" for operation, clients in points]
@@ -103,11 +102,11 @@ class RedisLoad(Workload):
         )
 
     def run_requests(self, setup: MeasurementContext, label: str, requests: int) -> RawOutput:
-        """Send so many requests of the first operation from the first number of clients."""
+        """Send this number of requests of the first operation, from the first number of clients."""
         return self._run(setup, label, _RedisCall(self.operations[0], self.clients[0], requests), self.duration)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: redis-benchmark starts and connects for each turn, and for two probes."""
+        """Estimate the seconds of `measure`: redis-benchmark starts and connects in each turn and in two probes."""
         connecting = sum(0.03 + _pause_seconds(clients) for clients in self.clients)
         points = len(self.operations) * len(self.clients)
         measuring = points * (self.duration + self._turn_seconds)
@@ -118,7 +117,7 @@ class RedisLoad(Workload):
         return min(self.duration, max(turn_seconds(self.duration), _pause_seconds(self.clients[-1])))
 
     def _probe_until_half_turn(self, setup: MeasurementContext, call: _RedisCall) -> tuple[RawOutput, _RedisCall]:
-        """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last probe and the call that fills a turn."""
         for _ in range(_PROBES):
             raw = self._run(setup, f"probe {call.operation} {call.clients}", call)
             rate = _read_probe_rate(raw.text, call)
@@ -129,10 +128,10 @@ class RedisLoad(Workload):
         return raw.as_warm_up(), call
 
     def _fill_turn(self, call: _RedisCall, rate: float) -> _RedisCall:
-        """Return the call with as many requests as fill a turn at this rate, and a whole number of pipelines.
+        """Return the call with the requests that fill a turn at this rate, a whole number of pipelines.
 
-        redis-benchmark counts answers beyond the number of requests, too, and if its timer then rings once the only
-        client has gone, it takes that for a lost connection: 3 of 300 runs of one request in a pipeline of 16.
+        With an incomplete pipeline, redis-benchmark gets more answers than requests. If its timer fires after the only
+        client has gone, it reports a lost connection: 3 of 300 runs of one request in a pipeline of 16.
         """
         pipelines = max(_ROUND_TRIPS * call.clients, math.ceil(rate * self._turn_seconds / self.pipeline))
         return _RedisCall(call.operation, call.clients, pipelines * self.pipeline)
@@ -149,13 +148,13 @@ class RedisLoad(Workload):
 
 
 def _pause_seconds(clients: int) -> float:
-    """Return the seconds for which redis-benchmark pauses while these clients connect."""
+    """Return the seconds of pauses while redis-benchmark connects this number of clients."""
     return 0.05 * (clients // 64)
 
 
 @dataclass(frozen=True)
 class _RedisCall:
-    """One call of redis-benchmark."""
+    """Arguments of one call of redis-benchmark."""
 
     operation: Operation
     clients: int
@@ -163,24 +162,25 @@ class _RedisCall:
 
 
 def _read_probe_rate(text: str, probe: _RedisCall) -> float:
-    """Read the requests a second of a probe: `inf` is what redis-benchmark prints when its clock shows 0 ms."""
+    """Return the requests a second of a probe. redis-benchmark prints `inf` for a probe of less than 1 ms."""
     if re.fullmatch(rf'{_HEAD}\n"{probe.operation}","inf",.*\n', text):
         return probe.requests / _CLOCK_SECONDS
     return _read_rate(text, probe.operation)
 
 
 def _read_rate(text: str, operation: Operation) -> float:
-    """Read the requests a second of one operation."""
+    """Return the requests a second of one operation; raises TrialFailed."""
     return _read_number(text, operation, "rate")
 
 
 def read_slow_seconds(text: str, operation: Operation) -> float:
-    """Read the 99th percentile of the latency of one operation."""
+    """Return the 99th percentile of the latency of one operation in seconds; raises TrialFailed."""
     return _read_number(text, operation, "latency") / 1000
 
 
 def _read_number(text: str, operation: Operation, what: Literal["rate", "latency"]) -> float:
-    """Read a number of one operation from redis-benchmark 7's CSV; raises TrialFailed unless it is above 0."""
+    """Return a number of one operation from redis-benchmark 7's CSV; raises TrialFailed unless it is above 0."""
+    # The whole CSV has to match: an error message before or after the row would mean that requests failed.
     column = {"rate": "rps", "latency": "p99_latency_ms"}[what]
     row = ",".join((f'"{operation}"', *(rf'"(?P<{name}>\d+\.\d+)"' for name in _COLUMNS[1:])))
     match = re.fullmatch(rf"{_HEAD}\n{row}\n", text, re.ASCII)

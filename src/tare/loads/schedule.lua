@@ -1,16 +1,16 @@
--- Lets wrk send on a schedule, in turns. A line of standard input, "RATE COUNT", sets how many requests a second are
--- due, and how many; then the script prints how long the answers took, and waits for the next line with its connections
--- open. A line that is no such numbers ends it. Where several clients share a load, two more numbers say how long after
--- the moment at which all of them begin this client's first request is due, and when that is on this client's clock.
+-- Makes wrk send on a schedule, in turns. A line "RATE COUNT" on standard input starts a turn of COUNT requests at RATE
+-- requests a second. At the end of the turn, the script prints the latencies, and waits for the next line with its
+-- connections open. Any other line ends wrk. If several clients share a load, the line has two more numbers: the delay
+-- of this client's first request after the common begin, and the common begin on this client's clock.
 --
 -- Each thread of wrk has one connection and every n-th request. wrk calls request() from the thread when its connection
--- is free. So the thread can wait until its next request is due. What was due while the server still owed an answer on
--- this connection is sent at once, and its latency counts from when it was due: no wait that the server caused is left
--- out (coordinated omission).
+-- is free, so the thread can sleep until its next request is due. A request that was due while the server still owed an
+-- answer on this connection is sent at once, and its latency counts from its due time. So no wait that the server
+-- caused is left out (coordinated omission).
 --
--- The delay of the client itself is counted separately, and is no part of a latency: without its delay of the request
--- before, the connection would have been free that much earlier, and from then on, or from when it was due, the next
--- one is delayed.
+-- The delay of the client is counted separately, and is no part of a latency. Without the client's delay of a request,
+-- the connection would have been free that much earlier. The delay of the next request counts from that time, or from
+-- its due time if that is later.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -19,7 +19,7 @@ ffi.cdef [[
     typedef struct {
         tare_barrier barrier;
         int threads, count, ended;
-        double began, gap, behind; // behind the moment at which all clients begin; below 0 for a client alone
+        double began, gap, behind; // seconds behind the common begin; below 0 for a single client
         double *latencies, *delays; // of each request, in seconds
     } tare_turn;
     int clock_gettime(int clock, tare_moment *moment);
@@ -34,13 +34,13 @@ ffi.cdef [[
     int kill(int process, int signal);
 ]]
 
-local WALL, OWN_CPU, AT_TIME, TIMER_SLACK, INTERRUPT = 1, 2, 1, 29, 2 -- as Linux numbers them
-local LEAD, LATE = 0.005, 0.001 -- seconds until a turn begins; seconds after which the client was late
-local CLASS, SHORTEST = math.log(1.001), 1e-9 -- of latencies, for clients that share a load
+local WALL, OWN_CPU, AT_TIME, TIMER_SLACK, INTERRUPT = 1, 2, 1, 29, 2 -- numbers of Linux
+local LEAD, LATE = 0.005, 0.001 -- seconds until a turn begins; delay in seconds after which a request counts as late
+local CLASS, SHORTEST = math.log(1.001), 1e-9 -- classes of latencies, for clients that share a load
 local moment = ffi.new("tare_moment")
-local made, threads_made = nil, 0 -- of wrk's main thread alone
-local turn, texts, to_look_at -- of each thread, as all that follows
-local passed = 0 -- requests of the turns before: texts are sent in their order, again and again
+local made, threads_made = nil, 0 -- used by wrk's main thread only
+local turn, texts, to_look_at -- one for each thread, like all that follows: wrk has a Lua state for each thread
+local passed = 0 -- requests of earlier turns, after which the list of texts continues
 local next_number, due, delay, cpu_began
 
 local function now(clock)
@@ -70,11 +70,11 @@ local function sorted(array)
     return values
 end
 
-local function quantile(values, share) -- the nearest rank
+local function quantile(values, share) -- by the nearest rank; 1e-9 absorbs floating-point error of whole ranks
     return values[math.max(1, math.ceil(share * #values - 1e-9))]
 end
 
-local function classes(values) -- how many are in each class, from sorted values
+local function classes(values) -- counts of latencies by class, from sorted values
     local found, at, count = {}, nil, 0
     for number = 1, #values + 1 do
         local value = values[number]
@@ -118,27 +118,26 @@ local function array()
 end
 
 local function plan(line)
-    local rate, count, own, moment_to_begin = (line or ""):match("^(%S+) (%d+) ?(%S*) ?(%S*)$")
+    local rate, count, offset, moment_to_begin = (line or ""):match("^(%S+) (%d+) ?(%S*) ?(%S*)$")
     if not rate then
         turn.ended = 1
-        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- on SIGINT, wrk prints its counts and calls done()
         return
     end
     turn.count, turn.gap = tonumber(count), 1 / tonumber(rate)
     turn.latencies, turn.delays = array(), array()
-    local soonest, wanted = now(WALL) + LEAD, tonumber(moment_to_begin)
+    local soonest, common_begin = now(WALL) + LEAD, tonumber(moment_to_begin)
     turn.began, turn.behind = soonest, -1
-    if wanted then
-        turn.began = math.max(wanted, soonest)
-        turn.behind = turn.began - wanted + tonumber(own)
-        turn.began = turn.began + tonumber(own)
+    if common_begin then -- a line that arrived late begins late: sending the missed requests at once would be a burst
+        turn.began = math.max(common_begin, soonest) + tonumber(offset)
+        turn.behind = turn.began - common_begin
     end
     cpu_began = now(OWN_CPU)
 end
 
 local function await_turn()
     passed = passed + (next_number and turn.count or 0)
-    ffi.C.pthread_barrier_wait(turn.barrier) -- all requests of the turn are answered
+    ffi.C.pthread_barrier_wait(turn.barrier) -- after it, all requests of the turn are answered
     if number == 0 then
         if turn.latencies ~= nil then
             print_turn()
@@ -168,7 +167,7 @@ function init(arguments)
 end
 
 function request()
-    if to_look_at then -- wrk asks the first thread for one request, to look at it, before it begins
+    if to_look_at then -- before it begins, wrk parses one request of the first thread without sending it
         to_look_at = false
         return texts[1]
     end
@@ -178,7 +177,7 @@ function request()
         turn.latencies[next_number] = free - due - delay
         next_number = next_number + turn.threads
     else
-        ffi.C.prctl(TIMER_SLACK, 1) -- in nanoseconds: the kernel may else wake the thread 50 microseconds late
+        ffi.C.prctl(TIMER_SLACK, 1) -- nanoseconds: by default, the kernel may wake the thread 50 microseconds late
     end
     while not next_number or next_number >= turn.count do
         await_turn()
@@ -194,7 +193,7 @@ function request()
 end
 
 function done(summary)
-    local errors = summary.errors -- time-outs are none: the wait between turns counts
+    local errors = summary.errors -- without time-outs: wrk counts the wait between turns as one
     io.write(string.format("answers: %.0f\nbytes: %.0f\n", summary.requests, summary.bytes))
     io.write(string.format("errors: connect %d, read %d, write %d, status %d\nturn: done\n",
         errors.connect, errors.read, errors.write, errors.status))

@@ -1,10 +1,10 @@
--- Lets wrk take turns. A line of standard input sets for how many seconds it asks the server; then it prints what it
--- did, and waits for the next line with its connections open. A line that is no number ends it. Where several clients
--- share a load, a second number is the moment at which all of them begin, on this client's clock.
+-- Makes wrk take turns. A line on standard input starts a turn of that many seconds. At the end of the turn, the script
+-- prints its counts, and waits for the next line with its connections open. A line that is no number ends wrk. If
+-- several clients share a load, a second number is the common begin of the turn on this client's clock.
 --
--- wrk calls request() before each request, from its one thread: while this one waits, nothing is sent or read. Answers
--- to what was already sent arrive meanwhile, at most one on each connection. The next turn begins after as many
--- requests, and after a lead in which the server finds back what it had in the caches.
+-- wrk calls request() before each request, from its only thread: while request() waits, wrk sends and reads nothing.
+-- Answers to earlier requests arrive meanwhile, at most one on each connection. So counting begins after that number of
+-- requests, and after a lead in which the server warms its caches again.
 
 local ffi = require("ffi")
 ffi.cdef [[
@@ -17,11 +17,13 @@ ffi.cdef [[
 
 local WALL, OWN_CPU, INTERRUPT = 1, 2, 2 -- CLOCK_MONOTONIC, CLOCK_PROCESS_CPUTIME_ID, SIGINT of Linux
 local LONGEST_REST = 1 -- seconds
-local LEAD = 0.02 -- seconds, of any turn: caches are cold for so long, however long the turn
+-- Seconds. After other stacks' turns, nginx answered 25 % fewer requests in the first 2 ms, and as many as ever from
+-- 14 ms on, whatever the length of the turn.
+local LEAD = 0.02
 local moment = ffi.new("tare_moment")
-local texts, clients, length, moment_to_begin -- texts of requests, which are sent in their order, again and again
+local texts, clients, length, moment_to_begin -- texts of requests are sent in order, from the first after the last
 local sent = 0
-local asked = -1 -- wrk asks for one request, to look at it, before it begins
+local asked = -1 -- before it begins, wrk takes one request to parse it, and does not send it
 local requests, woken, began, cpu_began
 
 local function now(clock)
@@ -41,7 +43,7 @@ local function await_turn()
     moment_to_begin = tonumber(line:match(" (%S+)$"))
     if not length then
         length = math.huge
-        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- wrk prints what it counted, and calls done()
+        ffi.C.kill(ffi.C.getpid(), INTERRUPT) -- on SIGINT, wrk prints its counts and calls done()
         wrk.thread:stop()
     end
 end
@@ -80,7 +82,8 @@ function request()
     local seconds = now(WALL) - began
     if seconds >= length then
         local cpu_seconds = now(OWN_CPU) - cpu_began
-        rest(math.min(clients * seconds / requests, LONGEST_REST)) -- the server answers what was already sent
+        -- The server answers the requests that were already sent. Without this rest, it would do so in other turns.
+        rest(math.min(clients * seconds / requests, LONGEST_REST))
         local behind = moment_to_begin and string.format("behind: %.9f\n", began - moment_to_begin) or ""
         print_turn(string.format("requests: %d\nseconds: %.9f\ncpu_seconds: %.9f\n%s",
             requests, seconds, cpu_seconds, behind))
@@ -90,7 +93,7 @@ function request()
 end
 
 function done(summary)
-    local errors = summary.errors -- time-outs are none: the wait between turns counts
+    local errors = summary.errors -- without time-outs: wrk counts the wait between turns as one
     io.write(string.format("answers: %.0f\nbytes: %.0f\n", summary.requests, summary.bytes))
     print_turn(string.format("errors: connect %d, read %d, write %d, status %d\n",
         errors.connect, errors.read, errors.write, errors.status))

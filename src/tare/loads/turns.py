@@ -1,7 +1,7 @@
-"""Turns: how a measurement is divided, and programs that are started once and then work on request.
+"""Turns: the division of a measurement, and resident programs that are started once and then work on request.
 
-A turn is as short as a fiftieth of a second, so that what disturbs the machine for longer disturbs every stack alike,
-and as long as a fifth, so that what a turn begins with, such as cold caches, stays a small part of it.
+A turn has 20 to 200 ms. The upper bound keeps a turn shorter than most disturbances of the machine, which then affect
+every stack. The lower bound keeps costs at the begin of a turn, such as cold caches, a small part of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Output, RawOutput
 from tare.plugins.workload import Workload
 
-SLOWEST_CPU_FACTOR = 5  # times as long as a CPU's work usually takes: an emulated one takes more than ten times as long
+SLOWEST_CPU_FACTOR = 5  # extends time limits of CPU work: an emulated CPU takes more than ten times as long
+# Longer turns were no steadier, except for Redis: more and shorter turns give more precision (docs/decisions/turns.md).
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
-_USUAL_ROUNDS = 10  # rounds, between the two
-_TIMEOUT_FACTOR = 10  # times as long as a turn
-_MAX_LINES = 1000
+_USUAL_ROUNDS = 10  # for durations between 0.2 s and 2 s
+_TIMEOUT_FACTOR = 10
+_MAX_LINES = 1000  # a program that prints without an end would fill the memory
 _PROBES = 4
 
 
@@ -32,36 +33,36 @@ class TurnWorkload(Workload):
 
     @property
     def rounds(self) -> int:
-        """Turns of a tenth of the duration."""
+        """Number of turns of a tenth of the duration."""
         return count_rounds(self.duration)
 
 
 def turn_seconds(duration_seconds: float) -> float:
-    """Return how long a turn is that is part of a measurement of this duration."""
+    """Return the length of a turn in a measurement of this duration."""
     return min(duration_seconds, max(_SHORTEST_SECONDS, min(_LONGEST_SECONDS, duration_seconds / _USUAL_ROUNDS)))
 
 
 def limit_seconds(turn_seconds: float, patience_seconds: float = 30.0) -> float:
-    """Return the time limit of a turn of this length: the others wait until then for a stack that never ends it."""
+    """Return the time limit of a turn of this length. All other stacks wait so long for a stack that hangs."""
     return patience_seconds + _TIMEOUT_FACTOR * turn_seconds
 
 
 def count_rounds(duration_seconds: float, each_seconds: float | None = None) -> int:
-    """Return how many turns a measurement of this duration is divided into; of the usual length, unless it is given."""
+    """Return the number of turns of a measurement; their length is `each_seconds`, or the usual length if None."""
+    # 1e-9 keeps floating-point error from adding a turn, as for 0.3 / 0.1.
     return max(1, math.ceil(duration_seconds / (each_seconds or turn_seconds(duration_seconds)) - 1e-9))
 
 
 def run_filled_turns(
     run: Callable[[int], RawOutput], fill_turn: Callable[[RawOutput], int], min_events: int, rounds: int
 ) -> Iterator[RawOutput]:
-    """Take turns of as many events as fill one, at the rate of the one before.
+    """Yield the outputs of turns that are filled with events, at the rate of the turn before.
 
-    `run` runs so many events, `fill_turn` judges by an output how many fill a turn. The first turn warms up and finds
-    the rate, beginning with the `min_events` number of events.
+    `run` runs a number of events; `fill_turn` returns from an output how many events fill a turn. The first turn warms
+    up and finds the rate, beginning with `min_events` events.
     """
-    probe, events = probe_until_half_turn(
-        run, fill_turn, min_events
-    )  # one turn: the rounds of every stack begin after as many turns
+    # All probes together are one turn, so that the rounds of every stack begin after the same number of turns.
+    probe, events = probe_until_half_turn(run, fill_turn, min_events)
     yield probe.as_warm_up()
     for _ in range(rounds):
         raw = run(events)
@@ -72,42 +73,42 @@ def run_filled_turns(
 def probe_until_half_turn(
     run: Callable[[int], RawOutput], fill_turn: Callable[[RawOutput], int], min_events: int
 ) -> tuple[RawOutput, int]:
-    """Probe until a probe has half the events of a turn; return the last one, and the events of the first turn."""
+    """Probe until a probe has half the events of a turn; return the last probe and the events of the first turn."""
     events = min_events
     for _ in range(_PROBES):
-        probe, tried = run(events), events
+        probe, probed = run(events), events
         events = fill_turn(probe)
-        if tried >= events / 2:
+        if probed >= events / 2:
             break
     return probe, events
 
 
 @dataclass
 class ResidentProgram:
-    """A program that stays alive between turns. It answers each line with lines that end with `last_line`."""
+    """Program that stays alive between turns. It answers each line of its input with lines up to `last_line`."""
 
     process: Process
     argv: tuple[str, ...]
     last_line: str
 
     def run_turn(self, label: str, line: str, timeout: float, warm_up: bool = False) -> RawOutput:
-        """Let it work, for so many seconds at most.
+        """Send a line, and return the answer, which may take up to `timeout` seconds.
 
-        Raises TrialFailed or TimedOut with what it printed. What prints without an end is cut off.
+        Raises TrialFailed or TimedOut with the program's output. An answer of more than 1000 lines is cut off.
         """
         began = time.monotonic()
         self.send_line(line)
         return self.read_answer(label, began, timeout, warm_up)
 
     def send_line(self, line: str) -> None:
-        """Let it begin to work; raises TrialFailed where it has ended."""
+        """Send a line, on which the program begins to work; raises TrialFailed if the program has ended."""
         try:
             self.process.send(f"{line}\n")
         except TrialFailed as error:
             raise self._to_failure(error, [], 0.0) from error
 
     def read_answer(self, label: str, began: float, timeout: float, warm_up: bool = False) -> RawOutput:
-        """Return what it printed of the work that began then, on the monotonic clock; see `run_turn`."""
+        """Return the answer to a line that was sent at `began` on the monotonic clock (see `run_turn`)."""
         lines = list[str]()
         try:
             while not lines or (lines[-1] != self.last_line and len(lines) < _MAX_LINES):
@@ -126,6 +127,6 @@ class ResidentProgram:
 
 @contextmanager
 def running_program(inside: Host, *argv: str, last_line: str) -> Iterator[ResidentProgram]:
-    """Start a program that takes turns; it is gone after the block."""
+    """Context manager: run a program that takes turns."""
     with inside.spawn(*argv) as process:
         yield ResidentProgram(process, argv, last_line)

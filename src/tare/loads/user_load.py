@@ -1,16 +1,15 @@
-"""User-defined metrics: where each metric's number is in a program's output, its unit and its direction.
+"""User-defined metrics and loads: the number of each metric in a program's output, and commands that drive a server.
 
 A regular expression has one group, which holds the number; `{number}` is a group for a number with a sign, an exponent
-or separators of thousands. The expression is searched in standard output and standard error (`^` and `$` match at the
-ends of lines), and must match once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the
-single JSON document on standard output. A trial fails if the number is missing, occurs twice, or is part of a longer
-number. A program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
+or separators of thousands. The expression is searched in standard output and standard error (`^` and `$` match at line
+boundaries), and must match once. A JSON pointer (RFC 6901), such as `/results/0/time`, leads to a number of the only
+JSON document on standard output. A trial fails if the number is missing, occurs twice, or is part of a longer number. A
+program may change its unit from run to run (`1.09 ms`, `944 us`): the unit after the number is recorded.
 
-Loads of a server of the user's: tare's HTTP loads with the user's requests, or a command on the client.
-
-Each run of a command is a turn, however long it takes: so stacks alternate. There are as many as begin within the
-duration, 20 at most. The first one warms up the server, and does not count. The load's CPU time is measured, against
-all CPUs that the client has, as it is unknown how many it can use.
+The load of a user-supplied server is one of tare's HTTP loads with user-defined requests, or a command on the client.
+Each run of a command is a turn, however long it takes, so that stacks alternate. Runs begin until the duration is over,
+at most 20. The first run warms up the server, and does not count. The CPU time of a command is a share of all CPUs of
+the client, because the number that it can use is unknown.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _JSON_HINT = "a pointer needs one JSON document on standard output; lines of tex
 
 _PLACEHOLDER = "{number}"
 _SEPARATORS = ",_'\u00a0\u202f"  # of thousands; the last two are the spaces of French locales
-# `1,234,567` or any digits; the comma of `1,23` separates no thousands, and ends the number.
+# `1,234,567`, or digits without separators. The comma of `1,23` separates no thousands, and ends the number.
 _DIGITS = rf"[0-9]{{1,3}}(?:[{_SEPARATORS}][0-9]{{3}})+(?![0-9])|[0-9]*"
 _NUMBER = rf"[+\-\u2212]?(?=\.?[0-9])(?:{_DIGITS})(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
 # For `float`, which reads neither the minus sign U+2212 nor separators.
@@ -50,7 +49,7 @@ _UNIT = re.compile(  # a spread, as in `1.09 ± 0.05 ms`, may come between a num
     r"((?:[^\W\d_]|[%°]|/(?=[^\W\d_]))[^\s,;:=|\[\](){}<>\"']*)"
 )
 MAX_RUNS = 20
-_USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
+_USUAL_SECONDS = 0.2  # estimate of a run, whose length is unknown beforehand
 LABEL = "load"
 
 
@@ -186,7 +185,7 @@ def _descend(part: ReportObject, token: str) -> ReportObject:
 
 
 def fill_placeholders(text: str, **places: object) -> str:
-    """Put values in the places of a text that are named in braces, and leave all other braces as they are."""
+    """Return a text with values in place of the placeholders `{NAME}`. All other braces stay."""
     for name, value in places.items():
         text = text.replace(f"{{{name}}}", str(value))
     return text
@@ -194,7 +193,7 @@ def fill_placeholders(text: str, **places: object) -> str:
 
 @dataclass(frozen=True)
 class _UserHttpLoad(WrkLoad):
-    """Asks the user's server for the user's requests."""
+    """HTTP load that sends user-defined requests to a user-supplied server."""
 
     service_name = "service"
     page_bytes = 0
@@ -205,7 +204,7 @@ class _UserHttpLoad(WrkLoad):
 
 @dataclass(frozen=True)
 class ClosedLoopHttpLoad(_UserHttpLoad, HttpLoad):
-    """wrk asks for the requests again and again."""
+    """Closed-loop load of user-defined requests."""
 
     name = "without-pause"
     title = "HTTP without a pause"
@@ -213,7 +212,7 @@ class ClosedLoopHttpLoad(_UserHttpLoad, HttpLoad):
 
 @dataclass(frozen=True)
 class ConstantRateHttpLoad(_UserHttpLoad, LatencyLoad):
-    """wrk asks for the requests at constant rates."""
+    """Open-loop load of user-defined requests at constant rates."""
 
     name = "at-rates"
     title = "HTTP at constant rates"
@@ -221,12 +220,12 @@ class ConstantRateHttpLoad(_UserHttpLoad, LatencyLoad):
 
 @dataclass(frozen=True)
 class UserLoad(Workload):
-    """Runs a command on the client, with the server's address and port in the places of {address} and {port}."""
+    """User-supplied command on the client, with the server's address and port for {address} and {port}."""
 
     name = "own-load"
     service_name = "service"
-    title = "A load of the user's own"
-    rounds = MAX_RUNS  # there may be fewer
+    title = "User-defined load"
+    rounds = MAX_RUNS  # at most: runs begin until the duration is over
 
     argv: tuple[str, ...] = ()
     metrics: tuple[UserMetric, ...] = ()
@@ -236,24 +235,25 @@ class UserLoad(Workload):
 
     @property
     def all_metrics(self) -> Sequence[Metric]:
-        """The user's metrics, as the report has them."""
+        """User-defined metrics, as the report has them."""
         return tuple(each.metric for each in self.metrics)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the load again and again; raises TrialFailed where it fails, or prints no metric."""
+        """Run the load repeatedly; raises TrialFailed if it fails or a metric is missing."""
         address, port = server_address(setup), server_port(setup, self.service_name, self.port)
         argv = tuple(fill_placeholders(word, address=address, port=port) for word in self.argv)
+        # The first run is not counted in `spent_seconds`: a slow warm-up would leave less time for runs that count.
         cpus, spent_seconds = count_client_cpus(setup.client), 0.0
         for number in range(1 + self.rounds):
             raw = run_user_load(setup.client, argv, self.timeout, cpus, warm_up=number == 0)
             yield raw
-            self.parse((raw,))  # what is wrong ends the trial now, not with its last run
+            self.parse((raw,))  # a missing metric fails the trial now, not after its last run
             spent_seconds += raw.seconds if number else 0.0
             if number and spent_seconds >= self.duration:
                 return
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the user's metrics of a run; raises TrialFailed if one is missing, or is there twice."""
+        """Return the user-defined metrics of a run; raises TrialFailed if one is missing or occurs twice."""
         check_labels(raw, [LABEL])
         return read_metrics(self.metrics, raw[0].text, raw[0].errors)
 
@@ -263,7 +263,7 @@ class UserLoad(Workload):
 
 
 def run_user_load(client: Host, argv: Sequence[str], timeout: float, cpus: int, *, warm_up: bool = False) -> RawOutput:
-    """Run a load of the user's, once; raises TrialFailed if it fails, and TimedOut if it does not end."""
+    """Run a user-supplied load once; raises TrialFailed if it fails, and TimedOut if it does not end."""
     try:
         return run_load(client, LABEL, *argv, timeout=timeout, cpus=cpus, warm_up=warm_up)
     except TimedOut as error:

@@ -1,1 +1,1 @@
-"""The words as values: trials, machines, sources of images, names."""
+"""Value types of the domain: trials, machines, images, the run folder, units and errors."""

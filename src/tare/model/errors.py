@@ -1,4 +1,4 @@
-"""The kinds of error, and the hint for an unknown name. Only `__main__` prints errors, in two lines, and exits."""
+"""Error classes, and the hint for an unknown name. Only `__main__` prints errors, in two lines, and exits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from tare.model.trial import Output
 
 _QUOTED_FIRST, _QUOTED_LAST = 300, 150
-_PART_SIMILARITY = (
-    0.75  # likeness of parts of names, as difflib counts it; more than of whole names, as parts are short
-)
+# Ratio of `difflib`. Its default of 0.6 for whole names is too low for parts: two short words often reach it by chance.
+_PART_SIMILARITY = 0.75
 
 
 class TareError(Exception):
-    """An error that the user can do something about: what happened, and a hint at what to do."""
+    """Error that the user can act on: a message that states the problem, and a hint that states the remedy."""
 
     exit_code: ClassVar[int] = 3
 
@@ -29,7 +28,7 @@ class TareError(Exception):
 
 
 class SuiteError(TareError):
-    """A suite, or another file of the user's, has faults. Raised before anything starts, with all of them."""
+    """Faults of a suite or another file of the user. Raised before anything starts, with all faults."""
 
     exit_code = 2
 
@@ -39,17 +38,17 @@ class SuiteError(TareError):
 
 
 class UsageError(TareError):
-    """A command line names something that does not exist or cannot be used."""
+    """Command line that names something which does not exist or cannot be used."""
 
     exit_code = 2
 
 
 class Unavailable(TareError):
-    """A technology cannot run here. Its trials are skipped with this reason."""
+    """Technology that cannot run here. Its trials are skipped with this reason."""
 
 
 class TrialFailed(TareError):
-    """A trial has no result. It is recorded with this reason and the failed command's output; the run goes on."""
+    """Trial without a result. It is recorded with this reason and the failed command's output; the run continues."""
 
     def __init__(self, message: str, hint: str = "", output: Output | None = None) -> None:
         super().__init__(message, hint)
@@ -57,31 +56,31 @@ class TrialFailed(TareError):
 
 
 class TimedOut(TrialFailed):
-    """A command did not end in time, and tare has killed it with all that it started; or no answer came in time."""
+    """Command that did not end in time and was killed with all its children, or an answer that did not come in time."""
 
 
 class OutOfMemory(TrialFailed):
-    """A kernel has ended a process of the instance for lack of memory, or could not boot with what it had."""
+    """Instance with too little memory: a kernel has killed one of its processes, or the guest could not boot."""
 
 
 class Unschedulable(TrialFailed):
-    """A cluster has refused an instance because its nodes, or the user's quota, have no room for it."""
+    """Instance that a cluster refused because its nodes or the user's quota have no room for it."""
 
 
 class Unreachable(TrialFailed):
-    """A machine over SSH does not answer, or refuses tare."""
+    """Machine over SSH that does not respond, or that refuses tare."""
 
 
 class Rebooted(TareError):
-    """A machine over SSH was started anew: nothing is left there of what the run has made. It is made again."""
+    """Reboot of a machine over SSH. Whatever the run set up there is gone, and tare sets it up again."""
 
 
 class NotRecorded(TareError):
-    """A trial could not be written to the run folder. The run ends; `--resume` runs the trial again."""
+    """Trial that could not be written to the run folder. The run ends; `--resume` repeats the trial."""
 
 
 def to_tare_error(error: Exception) -> TareError:
-    """Turn any exception into a TareError: an error of the operating system, or a bug of a plug-in or of tare."""
+    """Convert any exception into a TareError. One that is no OSError is reported as a bug of a plug-in or of tare."""
     if isinstance(error, TareError):
         return error
     if isinstance(error, OSError) and error.strerror:
@@ -93,7 +92,7 @@ def to_tare_error(error: Exception) -> TareError:
 
 
 def quote_output(text: str) -> str:
-    """Quote what a program printed, or its beginning and its end, for the end of a reason."""
+    """Return a program's output as the end of a sentence; of a long one, only the beginning and the end."""
     if len(text) <= _QUOTED_FIRST + _QUOTED_LAST:
         return f"it printed {text!r}"
     return f"it printed {text[:_QUOTED_FIRST]!r}, and at the end {text[-_QUOTED_LAST:]!r}"
@@ -101,19 +100,19 @@ def quote_output(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault of a file: what and where, and what to write instead."""
+    """Fault of a file: the message names the key and the problem, the hint the text to write instead."""
 
     message: str
     hint: str
 
 
 def format_os_error(error: OSError) -> str:
-    """Return the operating system's reason, as the end of a sentence."""
+    """Return the operating system's reason in lower case, as the end of a sentence."""
     return (error.strerror or str(error)).lower()
 
 
 def describe_unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: str) -> Fault:
-    """Return why a file of the user's cannot be read; the hint is for one that cannot be opened."""
+    """Return why a file of the user cannot be read; `hint` applies if it cannot be opened."""
     if isinstance(error, UnicodeDecodeError):
         return Fault(
             f"{path}: not UTF-8 text: byte {error.start} cannot be read", "save the file in the encoding UTF-8"
@@ -122,16 +121,16 @@ def describe_unreadable(path: Path, error: OSError | UnicodeDecodeError, hint: s
 
 
 def find_nearest(name: str, known: Collection[str]) -> str:
-    """Return the known name that was probably meant; empty if none is near.
+    """Return the known name that was probably meant; "" if none is similar.
 
-    If none is near as a whole, it is the one with the most parts, each of which is near a part of this name:
-    `ngnix-throughput` may mean `nginx`.
+    If no whole name is similar, the parts between hyphens are compared, so that `ngnix-throughput` finds `nginx`. All
+    parts of the known name must be similar to a part of `name`; the known name with the most parts wins.
     """
     if whole := difflib.get_close_matches(name, sorted(known), n=1):
         return whole[0]
     parts = name.split("-")
-    near = [each for each in sorted(known) if all(_is_near(part, parts) for part in each.split("-"))]
-    return max(near, key=lambda each: each.count("-"), default="")
+    similar = [candidate for candidate in sorted(known) if all(_is_near(part, parts) for part in candidate.split("-"))]
+    return max(similar, key=lambda candidate: candidate.count("-"), default="")
 
 
 def _is_near(part: str, parts: Sequence[str]) -> bool:
@@ -139,6 +138,6 @@ def _is_near(part: str, parts: Sequence[str]) -> bool:
 
 
 def did_you_mean(name: str, known: Collection[str], otherwise: str) -> str:
-    """Return the hint for an unknown name; `otherwise` if no known name is near."""
+    """Return the hint for an unknown name; `otherwise` if no known name is similar."""
     meant = find_nearest(name, known)
     return f'did you mean "{meant}"?' if meant else otherwise

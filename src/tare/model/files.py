@@ -1,4 +1,4 @@
-"""Files of the user: small ones, read whole, and those that a command writes."""
+"""Files of the user: bounded reads of small files, and errors of files that a command writes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAX_BYTES = 1 << 20
 
 
 def read_small(file: Path, kind: str) -> str:
-    """Return a file's text, of which messages say what `kind` of file it should be; raises UsageError."""
+    """Return the text of a file of at most 1 MiB; raises UsageError, whose hint names the expected `kind` of file."""
     try:
-        return read_bounded(file, _MAX_BYTES).decode("utf-8-sig")
+        return read_bounded(file, _MAX_BYTES).decode("utf-8-sig")  # editors on Windows begin a file with a BOM
     except FileTooLarge:
         raise UsageError(f"{file}: more than 1 MiB", f"give a {kind} of at most 1 MiB") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -27,7 +27,10 @@ def read_small(file: Path, kind: str) -> str:
 
 @contextmanager
 def convert_write_errors(path: Path | None, hint: str = "") -> Iterator[None]:
-    """Raise UsageError, with this hint, where the block cannot write; `path` is named where the error names no file."""
+    """Context manager: convert an OSError of the block into a UsageError with this hint.
+
+    The message names `path` if the error names no file.
+    """
     try:
         yield
     except OSError as error:
@@ -38,21 +41,24 @@ def convert_write_errors(path: Path | None, hint: str = "") -> Iterator[None]:
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether a file or folder is there: none has a name that is too long."""
-    return os.path.exists(path)  # noqa: PTH110 - which Path says by raising OSError
+    """Return whether a file or folder exists; False for a name that is too long for the file system."""
+    return os.path.exists(path)  # noqa: PTH110 - Path.exists raises OSError for a name that is too long
 
 
 def is_file(path: str | Path) -> bool:
-    """Return whether a file is there; see `exists`."""
-    return os.path.isfile(path)  # noqa: PTH113
+    """Return whether a regular file exists; False for a name that is too long for the file system."""
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
 
 
 class FileTooLarge(OSError):
-    """A file has more bytes than are read of its kind."""
+    """File with more bytes than tare reads of its kind."""
 
 
 def read_bounded(path: Path, max_bytes: int) -> bytes:
-    """Return the bytes of a file; raises OSError, and TooLarge for more than so many, as those of an endless device."""
+    """Return the bytes of a file; raises OSError, which is FileTooLarge if there are more than `max_bytes`.
+
+    The size is not asked beforehand, because a device such as `/dev/zero` has none and never ends.
+    """
     with path.open("rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -61,9 +67,10 @@ def read_bounded(path: Path, max_bytes: int) -> bytes:
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file, or an empty text where it cannot be read."""
+    """Return the text of a file; "" if it cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - likewise: the sampler reads many a second
+        # The sampler reads hundreds of small files a second: an unbuffered open is cheaper than Path.read_text.
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see above
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
@@ -71,8 +78,9 @@ def read_text(path: str) -> str:
 
 @cache
 def set_umask() -> int:
-    """Set the umask 022, once, and return the user's: bytes and rights of images must not depend on that.
+    """Set the umask to 022, once, and return the user's umask.
 
-    With 077, no user but root could enter the root folder of an instance.
+    Content and permissions of images must not depend on the user's umask: with 077, only root could enter the root
+    folder of an instance.
     """
     return os.umask(0o022)

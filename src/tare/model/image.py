@@ -1,4 +1,4 @@
-"""Guest images: their forms, what a suite asks for, and those that others have built with their programs' settings."""
+"""Guest images: their file formats, the image that a suite requests, and references to foreign images."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-Release = Literal["bookworm", "trixie"]  # of Debian, which the image is made of
+Release = Literal["bookworm", "trixie"]  # Debian releases that tare builds images from
 _REGISTRY = "docker://"
 _ENGINES = ("containers-storage:", "docker-daemon:")
-_ENGINE_PREFIX = "localhost/"  # so engines name what they have built; Podman even writes it itself
+_ENGINE_PREFIX = "localhost/"  # Podman puts it before the name of every image that it has built
 
 
 @dataclass(frozen=True)
 class ImageCommand:
-    """How the program of an image is started; None where the image's own setting holds.
+    """Overrides of an image's start configuration; None keeps the setting of the image.
 
-    `user` is `USER` or `USER:GROUP`, each a name or a number; `stop_signal` is a signal's.
+    `user` is `USER` or `USER:GROUP`, both as names or numbers; `stop_signal` is the name or number of a signal.
     """
 
     entry_point: tuple[str, ...] | None = None
@@ -27,11 +27,11 @@ class ImageCommand:
 
 @dataclass(frozen=True)
 class ImageReference:
-    """An image that others have built, as a suite names it.
+    """Reference to an image that others have built, as a suite names it.
 
-    `transport` is one of skopeo's, such as `docker://`, or empty for the path of a root file system. A registry is
-    asked with the `credentials` of this file, or with those that skopeo finds. It may unpack to `most_bytes`. The
-    settings in `started` replace those of the image.
+    `transport` is a transport of skopeo, such as `docker://`, or "" for the path of a root file system. `credentials`
+    is a file for the registry; "" uses the credentials that skopeo finds. `most_bytes` bounds the unpacked size, as a
+    small archive can unpack to a full disk. The settings in `started` replace those of the image.
     """
 
     transport: str
@@ -41,47 +41,53 @@ class ImageReference:
     started: ImageCommand = ImageCommand()
 
     def __str__(self) -> str:
-        """Write it as a suite does."""
+        """Return the reference as a suite writes it."""
         return f"{self.transport}{self.name}"
 
     @property
     def is_absent(self) -> bool:
-        """Whether it is a file or folder of this machine, and does not exist."""
+        """Whether the reference names a file or folder of this machine that does not exist."""
         return self.path is not None and not self.path.exists()
 
     @property
     def path(self) -> Path | None:
-        """The file or folder of this machine that it is, without a tag; None for what a registry or an engine has."""
+        """File or folder of this machine, without a tag; None for an image in a registry or an engine."""
         if self.transport in (_REGISTRY, *_ENGINES):
             return None
         path = Path(self.name)
+        # `oci:FOLDER:TAG` has a tag after the path, but a path may itself have a colon: the existing one wins.
         return Path(self.name.partition(":")[0]) if self.transport and not path.exists() else path
 
     def with_name(self, transport: str, name: str) -> ImageReference:
-        """Return the source of another image, with the same settings."""
+        """Return the reference to another image, with the same settings."""
         return ImageReference(transport, name, self.credentials, self.most_bytes, self.started)
 
     def candidate_sources(self) -> tuple[ImageReference, ...]:
-        """Return the places where the image may be, in their order.
+        """Return the references to try, in order.
 
-        What engines have built on this machine is in Podman's store or Docker's; only then is a registry asked.
+        An image that an engine has built on this machine (`localhost/…`) is looked up in the stores of Podman and
+        Docker before a registry on this machine.
         """
         if self.transport != _REGISTRY or not self.name.startswith(_ENGINE_PREFIX):
             return (self,)
         tagged = "@" in self.name or ":" in self.name
-        name = self.name if tagged else f"{self.name}:latest"  # Docker's daemon has no default
+        name = self.name if tagged else f"{self.name}:latest"  # the daemon of Docker assumes no tag
         stores = (self.with_name(store, name) for store in _ENGINES)
         return (*stores, self)
 
     def name_with_digest(self, digest: str) -> str:
-        """Name the very image that was used: a registry's by its digest in place of a tag, others with their digest."""
+        """Return the name of exactly the image that was used.
+
+        A registry's image gets the digest in place of its tag, because a tag may point to another image later. The
+        digest of any other image follows its name.
+        """
         if self.transport != _REGISTRY:
             return f"{self}@{digest}"
         folder, slash, last = self.name.partition("@")[0].rpartition("/")
         return f"{self.transport}{folder}{slash}{last.partition(':')[0]}@{digest}"
 
     def with_origin(self, origin: str) -> ImageReference:
-        """Name what an earlier run had: from a registry, the very same image. `origin` is empty without such a run."""
+        """Return the reference to the registry image of an earlier run, by digest; this one if `origin` is no such."""
         return self.with_name(_REGISTRY, origin.removeprefix(_REGISTRY)) if origin.startswith(_REGISTRY) else self
 
 
@@ -90,14 +96,15 @@ class ImageReference:
 
 @dataclass(frozen=True)
 class Image:
-    """One guest file system in the forms that technologies start.
+    """Guest file system in the formats that technologies start.
 
-    `root` is the unpacked directory, `archive` a tar file that container engines import, `disk` an ext4 file system in
-    a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`. `packages` has a line
-    `name version` for each package. One that others have built has an `origin`, its name with its digest;
-    `start_command` runs a command as its own configuration says, which exposes the TCP `ports`, and ends it with the
-    signal `stop_signal`. Overlayfs puts the directory `layer`, if there is one, with files of a suite over `root`; then
-    the archive and the disk are made when the first technology needs them.
+    - `root` is the unpacked directory, `archive` a tar file that container engines import, and `disk` an ext4 file
+      system in a raw file of `disk_bytes`, 0 without one. Virtual machines boot `kernel` and `initrd`.
+    - `packages` has a line `name version` for each package.
+    - A foreign image has an `origin`, its name with its digest. `start_command` is a prefix that runs a command under
+      the image's configuration, `ports` are the exposed TCP ports, `stop_signal` ends the command.
+    - `layer` is a directory with the files of a suite, which overlayfs puts over `root`; None without files. With a
+      layer, archive and disk are built when the first technology needs them.
     """
 
     digest: str
@@ -116,31 +123,31 @@ class Image:
 
     @property
     def layer_roots(self) -> tuple[Path, ...]:
-        """The directories that make up its file system, the upper first."""
+        """Directories that make up the file system, the upper one first."""
         return (self.layer, self.root) if self.layer else (self.root,)
 
     @property
     def without_layer(self) -> Image:
-        """The image without its layer, which is in the folder of its hash."""
+        """The image without its layer. Its files are in the folder that is named after its hash."""
         home = self.root.parent
         return replace(self, digest=home.name, layer=None, archive=home / "root.tar", disk=home / "root.ext4")
 
     @property
     def lowerdir(self) -> str:
-        """These directories as overlayfs's `lowerdir`."""
+        """Value of overlayfs's mount option `lowerdir`."""
         return ":".join(map(str, self.layer_roots))
 
     @property
     def tag(self) -> str:
-        """Its name in container engines."""
+        """Name of the image in container engines."""
         return image_tag(self.digest)
 
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """The image of a suite: a Debian release with further packages, or a `source`.
+    """Image that a suite requests: a Debian release with additional packages, or a foreign image as `source`.
 
-    `files` are pairs of an absolute path in the image, and the path of a file or folder of this machine.
+    `files` are pairs of an absolute path in the image and the path of a file or folder of this machine.
     """
 
     release: Release = "bookworm"
@@ -149,11 +156,14 @@ class ImageSpec:
     source: ImageReference | None = None
 
     def find_program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the program that a command line starts in it, alone; an entry point of the user's comes first."""
-        own = self.source.started.entry_point if self.source else None
-        return (own or argv)[:1]
+        """Return the program that a command line starts in the image, as a tuple of at most one word.
+
+        A user-supplied entry point comes before the command line.
+        """
+        entry_point = self.source.started.entry_point if self.source else None
+        return (entry_point or argv)[:1]
 
 
 def image_tag(digest: str = "") -> str:
-    """Return the name of an image in container engines; without a digest, what all such names begin with."""
+    """Return the name of an image in container engines; without a digest, the common prefix of these names."""
     return f"tare-image:{digest[:16]}"

@@ -1,6 +1,6 @@
-"""Levels of isolation: what an attacker inside an instance has to break to reach the machine.
+"""Levels of isolation: the barriers between an attacker inside an instance and the machine.
 
-Emulation is no level but a method to run a guest: an emulated guest has its own kernel, like any other guest.
+Emulation is no level but a method to run a guest: an emulated guest has a private kernel, like any other guest.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ LEVELS: tuple[IsolationLevel, ...] = typing.get_args(IsolationLevel)  # the weak
 class Isolation:
     """Level of isolation with its reason.
 
-    The levels, and what the attacker has to break: `none`, nothing. `shared kernel`, the machine's kernel, which the
-    attacker calls directly or through a filter of system calls. `user-space kernel`, a second kernel in user space and
-    then the machine's kernel through a narrow filter. `own kernel`, the virtual hardware of a guest.
+    The attacker has to break:
 
-    `layer` is the layer's technology; empty in a stack of a single layer.
+    - `none`: nothing;
+    - `shared kernel`: the machine's kernel, called directly or through a filter of system calls;
+    - `user-space kernel`: a second kernel in user space, then the machine's kernel through a narrow filter;
+    - `own kernel`: the virtual hardware of a guest.
+
+    `layer` is the layer's technology; "" in a stack of a single layer.
     """
 
     level: IsolationLevel
@@ -31,7 +34,7 @@ class Isolation:
 
     @property
     def explanation(self) -> str:
-        """The reason, in a stack of several layers after the layer's name."""
+        """The reason, preceded by the layer's name in a stack of several layers."""
         return f"{self.layer}: {self.reason}" if self.layer else self.reason
 
 

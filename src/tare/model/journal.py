@@ -1,10 +1,10 @@
-"""The run folder: a run writes it, and all later commands read it.
+"""Run folder: a run writes it, and all later commands read it.
 
 - `suite.toml`: the suite, as the user wrote it;
-- `build_run.json`: what was planned and on which machine, a `RunRecord`;
-- `trials.jsonl`: one `Trial` a line, synced to the disk before the next one starts;
-- `raw/TRIAL.json`: what the trial's commands printed, a list of `RawOutput`;
-- `telemetry/*.parquet`: what the machine and its instances used meanwhile (tare/telemetry/sampler.py).
+- `run.json`: the plan, the machines and the end of the run, a `RunRecord`;
+- `trials.jsonl`: one `Trial` a line, synced to the disk before the next trial starts;
+- `raw/TRIAL.json`: the output of the trial's commands, a list of `RawOutput`;
+- `telemetry/*.parquet`: resource usage of the machine and its instances (tare/telemetry/sampler.py).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tare.model.trial import Family, LoweredSetting, Metric, RawOutput, Stop, St
 
 FORMAT = 1  # of run.json and of each line of trials.jsonl
 _RUN_FILES = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
-_MAX_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # of a run's files, which may be untrusted
+_MAX_BYTES, _LONGEST_LINE = 256 << 20, 64 << 20  # a run folder may come from somebody else: bound the memory it takes
 _DAMAGED = "the file is damaged or of a newer tare"
 _TRIAL = TypeAdapter(Trial)
-_LINE_PREFIX = f'{{"format": {FORMAT}, '.encode()  # most lines, which are read without a way round by Python's objects
+_LINE_PREFIX = f'{{"format": {FORMAT}, '.encode()  # pydantic parses such a line directly, without objects of `json`
 _RAW = TypeAdapter(tuple[RawOutput, ...])
 
 
 @dataclass(frozen=True)
 class WorkloadRecord:
-    """What a report needs to know of a workload, so that it needs no plug-in.
+    """Record of a workload, from which a report is built without the workload's plug-in.
 
-    `settings` are those that were used, `lowered` those of them that the suite's bounds have lowered.
+    `settings` are the effective settings, `lowered` those that the suite's bounds have lowered.
     """
 
     name: str
@@ -57,18 +57,20 @@ class WorkloadRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was planned, on which machines, and why the run ended.
+    """Plan of a run, its machines, and the reason why it ended.
 
-    `noise` is doctor's assessment at the start, `tuning` what was set then of that which `tare tune` changes. `margin`
-    is a share, `control` the name of the A/A control. `families` and `isolation` are those of each stack's layers, the
-    inner first. `stop_reason` is empty while a run goes on, or if it was killed; `stop_detail` is the sentence of an
-    error. `machines` took part, by role: `controller`, `server`, `client`, `lent`. `machine` is the server, or the
-    controller if all servers were lent. `clients` has the packages of each client root, by its hash; a resumed run may
-    have several. `sample_seconds` are those that were wanted from one sample of the telemetry to the next.
-    `image_origin` names the image that others have built, with its digest. `beside` has the images of services beside
-    those under test, by the services' names. `own` has the `command` and the `image` that a stack has of its own,
-    `years` the year of a technology that is an old one, both by the stacks' names.
-    `suite_folder` is where the suite was.
+    - `noise` is doctor's assessment at the start, `tuning` the settings of `tare tune` at that time.
+    - `margin` is a share; `control` is the name of the A/A control.
+    - `families` and `isolation` have an entry for each layer of a stack, the inner first.
+    - `stop_reason` is "" for a run that is running or was killed; `stop_detail` is the message of an error.
+    - `machines` are by role: `controller`, `server`, `client`, and `lent` for provisioned machines. `machine` is the
+      server, or the controller if all servers were provisioned.
+    - `clients` has the packages of each client root, by its hash. A resumed run may have several.
+    - `sample_seconds` is the requested sampling interval of the telemetry.
+    - `image_origin` is the name of a foreign image with its digest; `beside` are the images of sidecar services, by
+      the services' names.
+    - `own` has the `command` and the `image` that override those of the run, `years` the year of an old version of a
+      technology, both by the stacks' names. `suite_folder` is the folder of the suite's file.
     """
 
     format: int
@@ -102,21 +104,22 @@ class RunRecord:
 
     @property
     def base_folder(self) -> Path:
-        """The folder to which paths in the suite are relative; the current one where that is gone or unknown."""
+        """Folder to which paths in the suite are relative; the current one if it no longer exists or is unknown."""
         return Path(self.suite_folder) if exists(self.suite_folder) else Path()
 
     @property
     def instance_machine(self) -> Facts:
-        """The machine that instances ran on: the server, or else the first lent machine."""
+        """Machine that instances ran on: the server, or else the first provisioned machine."""
         return self.machine if "server" in self.machines else self.machines.get("lent", self.machine)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder, read; `path_from_report` is the way to it from where its report lies, for links to its files.
+    """Content of a run folder.
 
-    `claims` names the files of claims that its report judges; if it is empty, those are the papers'.
-    `digest` is the SHA-256 of the journal's whole lines; empty for what no journal holds.
+    `path_from_report` is the relative path from the report's folder to this one, for links to raw files. `claims` are
+    the claim files that the report judges; the papers' claims if it is empty. `digest` is the SHA-256 of the journal's
+    complete lines; "" for a run that was not read from a journal.
     """
 
     folder: Path
@@ -128,14 +131,14 @@ class Run:
 
     @cached_property
     def by_workload(self) -> Mapping[str, tuple[Trial, ...]]:
-        """The trials of each workload, in the order of the journal."""
+        """Trials of each workload, in the order of the journal."""
         found: dict[str, list[Trial]] = {}
         for trial in self.trials:
             found.setdefault(trial.workload, []).append(trial)
         return {workload: tuple(trials) for workload, trials in found.items()}
 
     def trials_of(self, workload: str) -> tuple[Trial, ...]:
-        """Return the trials of a workload; none where it has none."""
+        """Return the trials of a workload; an empty tuple for a workload without trials."""
         return self.by_workload.get(workload, ())
 
 
@@ -143,7 +146,7 @@ _RECORD = TypeAdapter(RunRecord)
 
 
 class RunReader:
-    """Reader of a run folder, once; `add` continues it with what is written later."""
+    """Incremental reader of a run folder: `read` loads the trials so far, `add` appends later ones."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -153,7 +156,7 @@ class RunReader:
     def read(self) -> Run:
         """Return the run with all trials so far; raises UsageError with the file and line that cannot be read.
 
-        It ignores a last line without its end, which a power cut leaves: that trial was not finished.
+        A last line without a line end is ignored: a power cut or another process that is writing leaves it.
         """
         path = self.folder / "trials.jsonl"
         try:
@@ -170,29 +173,26 @@ class RunReader:
         return self.build_run(record)
 
     def add(self, trial: Trial, line: bytes) -> None:
-        """Add a trial, which is this line of the journal."""
+        """Add a trial and its line of the journal."""
         self.trials.append(trial)
         self._digest.update(line)
 
     def build_run(self, record: RunRecord) -> Run:
-        """Return the run as far as it is known."""
+        """Return the run with the trials that were read and added."""
         return Run(self.folder, record, tuple(self.trials), digest=self._digest.hexdigest())
 
 
 class Journal:
-    """Writes a run folder. Every trial is on the disk before `append` returns.
-
-    A folder that already exists is read once; what is appended afterwards is known without reading.
-    """
+    """Writer of a run folder, which reads an existing one only once. Trials are on the disk when `append` returns."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._reader = RunReader(folder)
-        self.record: RunRecord | None = None  # until the folder is read or made
+        self.record: RunRecord | None = None  # None until the folder is read or created
 
     @property
     def run(self) -> Run:
-        """The run so far."""
+        """The run with all trials so far."""
         return self._reader.build_run(self.read())
 
     def read(self) -> RunRecord:
@@ -202,17 +202,18 @@ class Journal:
         return self.record
 
     def create(self, record: RunRecord, suite_text: str) -> None:
-        """Make the folder. It must not exist, unless a run was ended there before its first trial."""
+        """Create the folder. An existing folder is an error, unless it is that of a run without any trial."""
         if holds_no_trial(self.folder):
             shutil.rmtree(self.folder)
-        self.folder.mkdir(0o777 & ~set_umask(), parents=True)  # as private as all that the user makes
+        # tare's umask is 022 because of the images. The run folder gets the permissions of the user's umask.
+        self.folder.mkdir(0o777 & ~set_umask(), parents=True)
         (self.folder / "raw").mkdir()
         (self.folder / "telemetry").mkdir()
         (self.folder / "suite.toml").write_text(suite_text, encoding="utf-8")
         self._write(record)
 
     def amend(self, **changes: Any) -> None:
-        """Change these fields of the record, and write it, whole or not at all."""
+        """Change these fields of the record, and replace run.json atomically."""
         self._write(replace(self.read(), **changes))
 
     def _write(self, record: RunRecord) -> None:
@@ -224,16 +225,18 @@ class Journal:
         self.amend(stop_reason=stop.reason, stop_detail=stop.detail)
 
     def add_provisioned_machine(self, facts: Facts) -> None:
-        """Add a machine that was lent for a trial to the record, unless it equals an earlier one."""
+        """Add a machine that was provisioned for a trial to the record, unless an earlier one has the same facts."""
         machines = self.read().machines
-        lent = [each for role, each in machines.items() if role.startswith("lent")]
-        if facts not in lent:
-            self.amend(machines=machines | {f"lent {len(lent) + 1}" if lent else "lent": facts})
+        provisioned = [machine for role, machine in machines.items() if role.startswith("lent")]
+        if facts not in provisioned:
+            role = f"lent {len(provisioned) + 1}" if provisioned else "lent"
+            self.amend(machines=machines | {role: facts})
 
     def append(self, *trials: tuple[Trial, Sequence[RawOutput]]) -> None:
-        """Record trials, all or none of them: their raw output first, so that every line of the journal has it.
+        """Record trials, all or none of them.
 
-        Raises NotRecorded if the disk is full or gone. What was written before stays readable.
+        Raw output is written first, so that every line of the journal has its raw output. Raises NotRecorded if the
+        disk is full or gone; earlier trials stay readable.
         """
         try:
             self._append(trials)
@@ -250,18 +253,21 @@ class Journal:
             _drop_torn_end(file)
             file.write(b"".join(line for _, line in lines))
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # a trial may take hours: none may be lost in a power cut
         for trial, line in lines:
             self._reader.add(trial, line)
 
 
 def load_run(folder: Path) -> Run:
-    """Read a run folder; raises UsageError (see RunReader)."""
+    """Return the run in a folder; raises UsageError (see RunReader)."""
     return RunReader(folder).read()
 
 
 def holds_no_trial(folder: Path) -> bool:
-    """Return whether a folder is that of a run which was ended before its first trial, and has nothing else in it."""
+    """Return whether a folder is that of a run which ended before its first trial, and holds nothing else.
+
+    Such a folder may be deleted. Any foreign file in it, or a symbolic link in its place, returns False.
+    """
     try:
         entries = {entry.name for entry in folder.iterdir()}
         return not folder.is_symlink() and entries <= _RUN_FILES and not load_run(folder).trials
@@ -271,7 +277,10 @@ def holds_no_trial(folder: Path) -> bool:
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Collect no garbage in the block, which makes many objects without cycles: the search takes as long as reading."""
+    """Context manager: pause garbage collection in a block that creates many objects without cycles.
+
+    The search for cycles among the trials of a large run takes as long as reading them.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -282,7 +291,7 @@ def pause_garbage_collection() -> Iterator[None]:
 
 
 def load_record(folder: Path) -> RunRecord:
-    """Read what was planned, without the trials; raises UsageError."""
+    """Return the record of a run, without the trials; raises UsageError."""
     try:
         return _parse_record(read_bounded(folder / "run.json", _MAX_BYTES), str(folder / "run.json"))
     except OSError as error:
@@ -295,7 +304,7 @@ def _not_a_run(folder: Path, error: OSError) -> UsageError:
 
 
 def load_raw(folder: Path, trial: str) -> tuple[RawOutput, ...]:
-    """Read the raw output of a trial; raises UsageError."""
+    """Return the raw output of a trial; raises UsageError."""
     try:
         return _RAW.validate_json(read_bounded(folder / "raw" / f"{trial}.json", _MAX_BYTES))
     except (OSError, ValidationError) as error:
@@ -303,24 +312,24 @@ def load_raw(folder: Path, trial: str) -> tuple[RawOutput, ...]:
 
 
 def write_within(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file below a folder that may be untrusted, whole or not at all; return its path.
+    """Write a file atomically below a folder that may be untrusted; return its path.
 
-    A new file replaces whatever has its name. Raises UsageError if a folder on the way is a symbolic link, so that
-    nothing is written outside.
+    The new file replaces any file or link of its name. Raises UsageError if a folder on the path is a symbolic link, so
+    that nothing is written outside.
     """
     path = folder / name
-    for between in reversed(PurePath(name).parents[:-1]):
-        make_within(folder, str(between))
+    for parent in reversed(PurePath(name).parents[:-1]):
+        make_within(folder, str(parent))
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
-    with fresh.open("xb") as file:
+    with fresh.open("xb") as file:  # "x" follows no link that somebody puts there after the unlink
         file.write(content)
     fresh.replace(path)
     return path
 
 
 def make_within(folder: Path, name: str) -> None:
-    """Make a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
+    """Create a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
     path = folder / name
     if path.is_symlink():
         raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
@@ -332,7 +341,7 @@ def _open_nofollow(path: str, flags: int) -> int:
 
 
 def _drop_torn_end(file: BinaryIO) -> None:
-    """Cut off a last line without its end: the next line would continue it."""
+    """Cut off a last line without a line end, which the next trial would otherwise continue."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - 1))
     if file.read() not in (b"", b"\n"):
@@ -349,9 +358,9 @@ def _parse_record(text: bytes, where: str) -> RunRecord:
 
 
 def read_trial(line: bytes, where: str) -> Trial:
-    """Read a line of the journal; raises UsageError with its place."""
+    """Return the trial of a line of the journal; raises UsageError with the location `where`."""
     if line.startswith(_LINE_PREFIX):
-        with suppress(ValidationError):  # what is wrong is said below
+        with suppress(ValidationError):  # the slower path below describes the error
             return _TRIAL.validate_json(line)
     fields = _parse_fields(line, where, "a trial")
     del fields["format"]
@@ -362,7 +371,7 @@ def read_trial(line: bytes, where: str) -> Trial:
 
 
 def _parse_fields(text: bytes, where: str, what: str) -> dict[str, Any]:
-    """Read a JSON object of this format."""
+    """Return the fields of a JSON object of this FORMAT; `what` names the expected object in a UsageError."""
     try:
         fields: dict[str, Any] = json.loads(text.decode())
         version = fields["format"]
@@ -380,11 +389,11 @@ def _format_first_error(error: ValidationError) -> str:
 
 
 def replace_trials(folder: Path, trials: Sequence[Trial]) -> None:
-    """Replace the trials of a run; the earlier ones stay in `trials.jsonl.before`."""
+    """Replace the trials of a run. The earlier trials are kept in `trials.jsonl.before`."""
     write_within(folder, "trials.jsonl.before", (folder / "trials.jsonl").read_bytes())
     write_within(folder, "trials.jsonl", "".join(_format_trial_line(trial) for trial in trials).encode())
 
 
 def _format_trial_line(trial: Trial) -> str:
-    # Not by pydantic, which would write NaN as null.
+    # pydantic would write NaN as null. `json` raises, so that a bug is not mistaken for a missing value.
     return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""The machines of a run as values: what one reports, what tare can change on it, and how it is reached."""
+"""Machines of a run as values: hardware and kernel facts, tuning settings, SSH targets and file systems."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Facts:
-    """What a host reports about itself. An empty text or 0 means unknown."""
+    """Facts that a host reports about its hardware and its kernel. "" or 0 means unknown."""
 
     kernel: str
     architecture: str
@@ -22,9 +22,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tuning:
-    """A setting of a machine that `tare tune` changes: its value, the wanted one, and whether it fits.
+    """Setting of a machine that `tare tune` changes: its current and its wanted value, and whether they agree.
 
-    `now` is empty where the machine does not have the setting.
+    `now` is "" if the machine does not have the setting.
     """
 
     name: str
@@ -35,10 +35,10 @@ class Tuning:
 
 @dataclass(frozen=True)
 class SshTarget:
-    """A machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a file for its client or an empty text.
+    """Machine over SSH: `ssh` is OpenSSH's destination, `ssh_config` a configuration file for its client, or "".
 
-    `address` is its address as the other machines see it; if empty, a server has the one that answered over SSH, and a
-    client the one from which it reaches the server.
+    `address` is the address under which the other machines reach it. If it is "", tare takes a server's address from
+    the SSH connection, and for a client the source address of its route to the server.
     """
 
     ssh: str
@@ -48,9 +48,9 @@ class SshTarget:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The machines of a run; None is this one. If the two are equal, server and client are on one machine.
+    """Machines of a run; None is this machine. Server and client share a machine if the two are equal.
 
-    `extra_clients` share the load with the client; none of them is the server.
+    `extra_clients` share the load with the client. None of them is the server.
     """
 
     server: SshTarget | None = None
@@ -60,10 +60,10 @@ class Hosts:
 
 @dataclass(frozen=True)
 class FileSystem:
-    """The file system under a path that a workload uses, as the instance sees it.
+    """File system under a path that a workload uses, as the instance sees it.
 
     `options` are the mount options that can change the cost of files, such as `relatime`, `sync` or `size=…`.
-    `written` is False for a working directory in which nothing was written.
+    `written` is False for a working directory in which the workload wrote nothing.
     """
 
     path: str
@@ -72,13 +72,13 @@ class FileSystem:
     written: bool = True
 
     def __str__(self) -> str:
-        """Write it as people do: `tmpfs (relatime, size=64k)`."""
+        """Return type and options, such as `tmpfs (relatime, size=64k)`."""
         return f"{self.type} ({', '.join(self.options)})" if self.options else self.type
 
 
 @dataclass(frozen=True)
 class DiskBytes:
-    """What the disks of a machine have moved since it was booted."""
+    """Bytes that the disks of a machine have read and written since it was booted."""
 
     read: int
     written: int

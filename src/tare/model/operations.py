@@ -1,24 +1,26 @@
-"""The kinds of work that an application does, and that a price list has a price of.
+"""Operation kinds of an application, for which a price list has unit costs.
 
-They are what an application asks of what lies below it: to run its code, to enter the kernel, to pass data over a
-network path and to a file system. A system call counts as the kind that names it, and as `call` if none does.
+An application runs user code, enters the kernel, and passes data over a network path and to a file system. A system
+call counts as the kind that lists it, or as `call` if no kind does.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-FAULTS_PER_PROGRAM = 40  # of a small program, linked statically, and of the one that starts it by fork
-_TWO_SWITCHES = (("switch", 2.0),)  # from who waits for its end
+FAULTS_PER_PROGRAM = 40  # page faults of a small, statically linked program and of the process that forks it
+_TWO_SWITCHES = (("switch", 2.0),)  # to the new thread or program, and back to the process that waits for its end
 
 
 @dataclass(frozen=True)
 class OperationKind:
-    """A kind of work.
+    """Operation kind.
 
-    `name` is that of its metric in a price list, which is the seconds that one `unit` takes. `title` names many of it.
-    `calls` are the system calls that are counted as this kind; one that is `undo_call` another is paid for with it.
-    `includes` has the other kinds of work, and how much of each, that are part of its metric but not of its price.
+    - `name` is the name of its metric in a price list, the seconds per `unit`; `title` is a plural for reports.
+    - `calls` are the system calls that are counted as this kind.
+    - `undo_call`, such as `close`, is not counted: its cost is part of the unit cost of the call that it undoes.
+    - `includes` are pairs of another kind's name and its amount. The benchmark of this kind performs these, too, so
+      that they are subtracted from its metric to get the unit cost.
     """
 
     name: str
@@ -29,7 +31,7 @@ class OperationKind:
     includes: tuple[tuple[str, float], ...] = ()
 
 
-USER = OperationKind("user", "user code", "s")  # its price is the seconds that a second of bare metal takes
+USER = OperationKind("user", "user code", "s")  # unit cost: seconds on the stack for a second on bare metal
 CALL = OperationKind("call", "other system calls", "call")
 FILE_READ = OperationKind("file-read", "reads of cached files", "4 KiB", ("pread64", "preadv", "preadv2"))
 FILE_WRITE = OperationKind("file-write", "writes to cached files", "4 KiB", ("pwrite64", "pwritev", "pwritev2"))
@@ -46,7 +48,7 @@ STAT = OperationKind(
 MAP = OperationKind("map", "mappings made and removed", "mapping", ("mmap", "brk", "mremap", "mprotect"), "munmap")
 FAULT = OperationKind("fault", "page faults", "fault")
 PIPE = OperationKind("pipe", "messages through pipes and sockets of the instance", "message")
-SWITCH = OperationKind("switch", "context switches", "switch", includes=((PIPE.name, 1),))  # woken by a message
+SWITCH = OperationKind("switch", "context switches", "switch", includes=((PIPE.name, 1),))  # a message wakes it
 FUTEX = OperationKind("futex", "waits for another thread", "wait", ("futex", "futex_wait", "futex_waitv"))
 POLL = OperationKind(
     "poll",
@@ -91,6 +93,6 @@ OPERATION_KINDS = (
     SENT,
 )
 
-NETWORK_KINDS = (CONNECTION, MESSAGE, RECEIVED, SENT)  # what the path between client and instance decides
+NETWORK_KINDS = (CONNECTION, MESSAGE, RECEIVED, SENT)  # their cost depends on the path between client and instance
 
-KIND_BY_CALL = {call: work for work in OPERATION_KINDS for call in work.calls}
+KIND_BY_CALL = {call: kind for kind in OPERATION_KINDS for call in kind.calls}

@@ -1,6 +1,6 @@
 """Value types of a trial: metrics, values, cautions, footprints and limits.
 
-Units are base units everywhere inside tare: seconds, bytes, requests per second. Only the reports scale them.
+Numbers are in base units everywhere inside tare: seconds, bytes, requests per second. Only reports scale them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from tare.model.machine import FileSystem
 Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
-SERVICE_READY = "service-ready"  # the metric that each trial with a server has, in seconds from the server's start
+SERVICE_READY = "service-ready"  # metric of each trial with a server: seconds from the server's start to readiness
 APT = "apt-get install"
 
 
 class StopReason(StrEnum):
-    """Why a run ended."""
+    """Reason why a run ended."""
 
     PLAN = "plan"  # all blocks are done
     DECIDED = "decided"  # no cell is open
-    BUDGET = "budget"  # the next block would not have fit the budget
-    FAILING = "failing"  # the first block of every workload failed, in all its stacks for one reason
-    INTERRUPT = "interrupt"  # by a signal
+    BUDGET = "budget"  # the next block would not have fit into the budget
+    FAILING = "failing"  # the first block of every workload failed, on all stacks for the same reason
+    INTERRUPT = "interrupt"  # a signal
     ERROR = "error"  # a machine was lost, or a trial could not be recorded
 
 
 @dataclass(frozen=True)
 class Stop:
-    """How a run ended; `detail` is the sentence of an error."""
+    """End of a run; `detail` is the message of an error, or ""."""
 
     reason: StopReason
     detail: str = ""
@@ -43,9 +43,9 @@ class Stop:
 
 @dataclass(frozen=True)
 class Output:
-    """The result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
+    """Result of a finished command. `stdout` and `stderr` are bytes, as the command wrote them.
 
-    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if it is unknown.
+    `cpu_seconds` is the CPU time of the command and the children that it waited for; None if unknown.
     """
 
     argv: tuple[str, ...]
@@ -57,13 +57,13 @@ class Output:
 
     @property
     def text(self) -> str:
-        """Standard output as text; bytes that are not UTF-8 are replaced."""
+        """Standard output as text, with U+FFFD for bytes that are not UTF-8."""
         return self.stdout.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """A line that a process printed, without its end, and its time of arrival in seconds of the monotonic clock."""
+    """Line that a process printed, without its end, and its time of arrival in seconds of the monotonic clock."""
 
     seconds: float
     text: str
@@ -71,7 +71,10 @@ class OutputLine:
 
 @dataclass(frozen=True)
 class LimitsSpec:
-    """What an instance may use, and how long a trial may measure in it; `cpus` is the number of CPUs."""
+    """Requested limits of an instance; `cpus` is the number of CPUs.
+
+    `seconds` bounds the time that a trial may measure; None if unbounded.
+    """
 
     cpus: int = 1
     memory_bytes: int = 512 * 1024**2
@@ -80,15 +83,15 @@ class LimitsSpec:
 
     @property
     def usable_memory_bytes(self) -> int:
-        """What a program may fill of the memory: a guest's kernel and what runs beside it need 64 MiB and more."""
+        """Bytes that a program may fill. A guest's kernel and its other processes need 64 MiB and more."""
         return max((self.memory_bytes - 64 * 1024**2) * 3 // 4, self.memory_bytes // 8)
 
 
 @dataclass(frozen=True)
 class LoweredSetting:
-    """A setting of a workload that a bound has lowered: what the suite asked for and what is used, as a suite has them.
+    """Setting of a workload that a bound has lowered: the value asked for and the value used, in a suite's syntax.
 
-    `bound` is that bound, such as `a trial may measure for 2 s`.
+    `bound` describes the bound, such as `a trial may measure for 2 s`.
     """
 
     setting: str
@@ -99,7 +102,7 @@ class LoweredSetting:
 
 @dataclass(frozen=True)
 class Limits:
-    """What an instance may use; `cpus` are the numbers of the CPUs that it is pinned to."""
+    """Limits that tare sets on an instance; `cpus` are the numbers of the CPUs that it is pinned to."""
 
     cpus: tuple[int, ...]
     memory_bytes: int
@@ -108,7 +111,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class ObservedLimits:
-    """The limits that an instance reports; None where it does not."""
+    """Observed limits: those that an instance reports from inside; None for a limit that it does not report."""
 
     cpus: int | None
     memory_bytes: int | None
@@ -117,7 +120,7 @@ class ObservedLimits:
 
 @dataclass(frozen=True)
 class LimitsCheck:
-    """The limits asked for, and those that the instance reports."""
+    """Requested and observed limits of an instance."""
 
     asked: Limits
     seen: ObservedLimits
@@ -128,7 +131,7 @@ class LimitsCheck:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A moment of an instance's start, in seconds of the machine's monotonic clock."""
+    """Named moment of an instance's start, in seconds of the machine's monotonic clock."""
 
     name: str
     seconds: float
@@ -136,9 +139,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What an instance costs its host, alone: proportional set size of its processes, kernel memory, bytes on disk.
+    """Footprint of one instance on its host: proportional set size of its processes, kernel memory, bytes on disk.
 
-    `reported_bytes` is what a guest with a kernel of its own reports as used; None for others.
+    None if unknown. `reported_bytes` is the used memory that a guest with a private kernel reports; None for others.
     """
 
     memory_bytes: int | None
@@ -149,13 +152,13 @@ class Footprint:
 
     @property
     def total_memory_bytes(self) -> int | None:
-        """Memory of its processes, and the kernel's where that is known; None where that of its processes is not."""
+        """Memory of the processes, plus kernel memory if known; None if the memory of the processes is unknown."""
         return None if self.memory_bytes is None else self.memory_bytes + (self.kernel_bytes or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerCost:
-    """What a layer of a nested stack adds: seconds since the layer around it answered, and footprint on its host."""
+    """Cost that a layer of a nested stack adds: seconds since its parent layer was ready, and footprint on its host."""
 
     name: str
     seconds: float
@@ -164,11 +167,11 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that a technology lacks on a host, and the command or step that fixes it.
+    """Requirement that a host does not meet, and the command or step that fixes it.
 
-    `packages` alone fix it, by the command `installer`: plug-ins name Debian's (hosts/distributions.py has those of the
-    host). `missing` is for what no package has: a `program` of another project, or something of `yours`, such as an
-    image or an account.
+    `packages` fix the problem by themselves, installed by the command `installer`. Plug-ins name Debian's packages, and
+    hosts/distributions.py translates them for the host. `missing` tells what no package provides: a `program` of
+    another project, or something that the user supplies (`yours`), such as an image or an account.
     """
 
     what: str
@@ -179,12 +182,12 @@ class Problem:
 
     @classmethod
     def from_packages(cls, problem: str, *packages: str) -> Problem:
-        """Describe a problem that Debian packages fix."""
+        """Return a problem that these Debian packages fix."""
         return cls(problem, f"{APT} {' '.join(packages)}", packages)
 
 
 def combined_fix(problems: Iterable[Problem]) -> str:
-    """Return one command that fixes all these problems of a host; empty if packages do not fix them all."""
+    """Return one command that fixes all these problems of a host; "" if packages do not fix all of them."""
     problems = tuple(problems)
     packages = dict.fromkeys(package for problem in problems for package in problem.packages)
     fixed = packages and all(each.packages for each in problems)
@@ -196,10 +199,10 @@ def combined_fix(problems: Iterable[Problem]) -> str:
 
 @dataclass(frozen=True)
 class Metric:
-    """A named quantity with a unit (base units: `s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction.
+    """Named quantity with a base unit (`s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction.
 
-    `headline`: it is part of its workload's headline, one for each direction. `overall`: that headline counts for a
-    stack's overall speed; the time to start does not.
+    `headline` makes the metric part of its workload's headline, of which there is one for each direction. `overall`
+    makes that headline count for a stack's overall speed, as the time to start does not.
     """
 
     name: str
@@ -212,7 +215,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a workload varies within a trial, such as `clients`; `unit` is empty for a plain count."""
+    """Quantity that a workload varies within a trial, such as `clients`; `unit` is "" for a plain count."""
 
     name: str
     unit: str = ""
@@ -220,9 +223,9 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Value:
-    """One measured value, in its metric's unit. `point` is the value of the sweep, None off the sweep.
+    """Measured value in its metric's unit. `point` is the position on the sweep; None for a value of no point.
 
-    `printed_unit` is the unit that the program printed after the number; empty if it printed none, or it is unknown.
+    `printed_unit` is the unit that the program printed after the number; "" if it printed none or if it is unknown.
     """
 
     metric: str
@@ -233,7 +236,7 @@ class Value:
 
 @dataclass(frozen=True)
 class RawOutput:
-    """One command of a workload and its output, from which values are parsed, now or by `tare reparse`.
+    """Output of one command of a workload, from which values are parsed, now or by `tare reparse`.
 
     `label` names the command for the workload's parser, such as `GET 50`.
     """
@@ -242,25 +245,26 @@ class RawOutput:
     argv: tuple[str, ...]
     text: str
     seconds: float
-    client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1
-    warm_up: bool = False  # holds no value
-    sending_seconds: float | None = None  # of `seconds`, those in which the load sent; None for all of them
-    disk_share: float | None = None  # of the bytes that it moved past all caches, what the machine's disks have seen
-    client_limit: str = ""  # what the client could not do, so that a value is none of the server's; empty if nothing
-    errors: str = ""  # what it wrote to standard error, where that is kept separately
-    clients_cpu: tuple[float | None, ...] = ()  # `client_cpu` of each client, where several share the load
+    client_cpu: float | None = None  # share of the client's CPUs that the load used, 0 to 1; None if unknown
+    warm_up: bool = False  # the output holds no value
+    sending_seconds: float | None = None  # the part of `seconds` in which the load sent; None for all of it
+    disk_share: float | None = None  # share of the bytes moved past all caches that reached the machine's disks
+    client_limit: str = ""  # how the client, not the server, limited the value; "" if it did not
+    errors: str = ""  # standard error, if it is stored separately
+    clients_cpu: tuple[float | None, ...] = ()  # `client_cpu` of each client if several share the load
 
     def as_warm_up(self) -> RawOutput:
-        """Return it as an output without a value, so that nobody asks whether the client was its bottleneck."""
+        """Return the output without a value, and without the CPU share that is checked for a client bottleneck."""
         return replace(self, warm_up=True, client_cpu=None)
 
 
 @dataclass(frozen=True)
 class Service:
-    """The server that a workload runs in the instance, and its TCP port.
+    """Server that a workload runs in the instance, and its TCP port, 0 if it takes no connections.
 
-    tare first writes `files`: pairs of a path and a text. It is ready once it takes connections, unless its port is 0,
-    answers `ready_path` with the status, and `ready_argv` ends with 0. An image's own command has no `argv`.
+    tare first writes `files`, pairs of a path and a text. The readiness probes pass once the port takes connections, a
+    GET of `ready_path` returns `ready_status`, and `ready_argv` exits with 0. Empty probes are skipped. An empty `argv`
+    starts the command of the image's configuration.
     """
 
     argv: tuple[str, ...]
@@ -278,7 +282,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """A doubt about a trial: a short stable kind, and a sentence."""
+    """Caution about a trial: a short, stable kind and a sentence."""
 
     kind: str
     text: str
@@ -286,11 +290,11 @@ class Caution:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredValue:
-    """A value with its unit and direction, as the journal holds it.
+    """Value of a trial with its unit and direction, as stored in the journal.
 
-    It is the mean over the trial's turns at this point; `turns` are their values, in order, where there were several.
-    `label` is that of the outputs which it was read from; empty where it depends on several, or on an unknown one.
-    `printed_unit` is that of all its turns: see `Value`.
+    - `value` is the mean over the trial's turns at this point; `turns` are their values, in order, if several.
+    - `label` is the label of the outputs from which it was read; "" if these have several labels or are unknown.
+    - `printed_unit` is the common unit of all turns (see `Value`).
     """
 
     metric: str
@@ -305,11 +309,12 @@ class MeasuredValue:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What happened while a trial had its turn: `label` is that of its output.
+    """Turn of a trial; `label` is the label of its output.
 
-    In a block, all stacks have their turns of one `number`, from 0, one after the other in random order. `began` is in
-    seconds since the block's first turn. `steal` is the share of the CPU time that something wanted and that the
-    hypervisor gave to others, None where the machine does not say. `warm_up`: it has no value.
+    - `number` counts from 0. In a block, all stacks take their turns of one number in random order.
+    - `began` is in seconds since the block's first turn.
+    - `steal` is steal time as a share of the requested CPU time; None if the machine does not report it.
+    - `warm_up` is True if the turn has no value.
     """
 
     label: str
@@ -322,16 +327,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One fresh instance, one workload, its values. The unit of replication.
+    """Values of one workload in one fresh instance: the unit of replication.
 
-    `block` counts the blocks of one workload from 0; `order` is the position in the block. `started` and `ended`, in
-    seconds since 1970 UTC, are when its instance was requested and when it was gone, None without one; `seconds` are
-    those of its start, its turns and its end, without the turns of other stacks in between. `timeline` is in seconds
-    since `requested`. `layers` are those of a nested stack, the outermost first.
-    `hint` helps to fix a failure, such as with a guest's last words.
-    `turns` are in order; `first_round` is the round, from 0, of the first values at each point: later than 0 where not
-    all instances fit into memory together. `quarantined` are the values of a trial that failed because they cannot be
-    right: they count nowhere.
+    - `block` counts the blocks of one workload from 0; `order` is the position in the block.
+    - `started` and `ended` are when the instance was requested and when it was gone, in seconds since 1970 UTC; `ended`
+      is None without an instance. `seconds` is the duration of its start, turns and end, without other stacks' turns.
+    - `timeline` is in seconds since its mark `requested`. `layers` are those of a nested stack, the outermost first.
+    - `hint` helps to fix a failure, for example with a guest's last output.
+    - `turns` are in order. `first_round` is the round, from 0, of the first values at each point. It is later than 0 if
+      not all instances fit into memory together.
+    - `quarantined` are impossible values, for which the trial failed. No statistic includes them.
     """
 
     trial: str
@@ -360,18 +365,18 @@ class Trial:
     ended: float | None = None
 
     def as_failed(self, reason: str, hint: str, quarantined: tuple[MeasuredValue, ...] = ()) -> Trial:
-        """Return the trial as one that has failed, with these of its values in quarantine."""
+        """Return the trial as failed and without values, except for the given ones in quarantine."""
         return replace(self, status="failed", reason=reason, hint=hint, values=(), quarantined=quarantined)
 
 
 class DensityStop(StrEnum):
-    """What ended it: the word in the workload's output, and `words` for readers."""
+    """Reason why a density measurement ended: the word in the workload's output, and `words` for readers."""
 
     words: str
 
     def __new__(cls, word: str, words: str = "") -> Self:
-        """Make one of its word and the words for readers."""
-        end = str.__new__(cls, word)
+        """Return a member with its word and the words for readers."""
+        end = str.__new__(cls, word)  # the value is the word alone, so that a member equals the word in an output
         end._value_, end.words = word, words
         return end
 

@@ -1,7 +1,7 @@
-"""Parse and format quantities with units, and check user-chosen names.
+"""Parsers and formatters of quantities with units, and checks of user-chosen names.
 
 Inside tare a quantity is a plain number in base units (seconds, bytes, a share from 0 to 1). In a suite it is a text
-with a unit; a bare number is refused. The fields of a workload or technology have the types `Duration`, `Size` and
+with a unit, and a bare number is an error. Fields of a workload or technology have the types `Duration`, `Size` and
 `Percent`, with a number as the default: `timeout: Duration = 30.0`.
 """
 
@@ -36,7 +36,7 @@ _SMALL_TIMES = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
 def parse_duration(text: object) -> float:
-    """Return the seconds of a text such as `90s`, `5m`, `1h30m` or `250ms`; raises ValueError for anything else."""
+    """Parse `90s`, `5m`, `1h30m` or `250ms` to seconds; raises ValueError for anything else."""
     if isinstance(text, str) and text.startswith("-") and _DURATIONS.fullmatch(text[1:]):
         raise ValueError("a duration is not below 0, for example 90s or 5m")
     if not isinstance(text, str) or not _DURATIONS.fullmatch(text):
@@ -45,7 +45,7 @@ def parse_duration(text: object) -> float:
 
 
 def parse_size(text: object) -> int:
-    """Return the bytes of a text such as `512MiB`, `4KiB` or `2GB`; raises ValueError for anything else.
+    """Parse `512MiB`, `4KiB` or `2GB` to bytes; raises ValueError for anything else.
 
     `KiB`, `MiB`, `GiB` and `TiB` are powers of 1024, `kB`, `MB`, `GB` and `TB` powers of 1000 (IEC 80000-13).
     """
@@ -54,16 +54,16 @@ def parse_size(text: object) -> int:
         raise ValueError("a size is not below 0, for example 512MiB or 2GB")
     if match is None or match[2] not in _BYTES:
         raise ValueError("a size needs its unit, for example 512MiB or 2GB")
-    size = Decimal(match[1]) * _BYTES[match[2]]
+    size = Decimal(match[1]) * _BYTES[match[2]]  # with a float, 1.1kB would not be a whole number of bytes
     if size != int(size):
         raise ValueError("a size is a whole number of bytes, for example 512MiB or 2GB")
     return int(size)
 
 
 def parse_rate(text: str, seconds: Mapping[str, float]) -> float:
-    """Return how many a second a text such as `12000/s` or `5/h` says, which is above 0.
+    """Parse a rate such as `12000/s` or `5/h` to a number per second, which is above 0.
 
-    `seconds` are those of the units that it may have. Raises ValueError for anything else.
+    `seconds` maps the accepted units to their length. Raises ValueError for anything else.
     """
     match = _RATE.fullmatch(text)
     if match is None or match[2] not in seconds or not float(match[1]):
@@ -72,7 +72,7 @@ def parse_rate(text: str, seconds: Mapping[str, float]) -> float:
 
 
 def parse_percent(text: object) -> float:
-    """Return the share of a text such as `3%`, here 0.03; raises ValueError for anything else."""
+    """Parse a percentage to a share, such as `3%` to 0.03; raises ValueError for anything else."""
     match = _PERCENT.fullmatch(text) if isinstance(text, str) else None
     if match is None and isinstance(text, str) and text.endswith("%"):
         raise ValueError("a share is a number from 0% on, for example 3%")
@@ -86,7 +86,7 @@ Size = Annotated[int, BeforeValidator(parse_size, json_schema_input_type=str)]
 
 
 def parse_margin(text: object) -> float:
-    """Read a margin such as "3%" as a share; raises ValueError."""
+    """Parse a margin such as "3%" to a share between 0 and 1; raises ValueError."""
     share = parse_percent(text)
     if not 0 < share < 1:
         raise ValueError("a margin lies between 0% and 100%, for example 3%")
@@ -94,7 +94,7 @@ def parse_margin(text: object) -> float:
 
 
 def parse_margin_option(text: str | None) -> float | None:
-    """Read the option --margin of the command line as a share; raises UsageError."""
+    """Parse the command-line option --margin to a share; None if it was not given. Raises UsageError."""
     try:
         return None if text is None else parse_margin(text)
     except ValueError as error:
@@ -106,14 +106,17 @@ Margin = Annotated[float, BeforeValidator(parse_margin, json_schema_input_type=s
 
 
 def to_singular(unit: str) -> str:
-    """Return a printed unit without the s of its plural, as in `1 second` and `2 seconds`; `ms` and `ops` have none."""
+    """Return a printed unit without a plural s: a program may print `1 second` and `2 seconds`.
+
+    Units of up to three letters, such as `ms` and `ops`, stay as they are.
+    """
     return unit.removesuffix("s") if len(unit) > 3 else unit
 
 
 def format_setting(value: object, kind: object = None) -> str:
-    """Write a setting as one would in a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
+    """Return a setting in the syntax of a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
 
-    `kind` is its type. A table is written inline.
+    `kind` is the type of the setting, which decides the unit. A table is written inline.
     """
     if isinstance(value, dict) and value:
         return f"{{ {', '.join(f'{format_setting(name)} = {format_setting(each)}' for name, each in value.items())} }}"
@@ -122,16 +125,16 @@ def format_setting(value: object, kind: object = None) -> str:
         return f"[{', '.join(format_setting(each, inner[0]) for each in value)}]"
     if (parse := _find_parser(kind)) and isinstance(value, float | int):
         return json.dumps(_format_with_unit(value, parse))
-    # TOML is as JSON but for one character.
+    # A JSON text is a TOML text, except that TOML forbids the control character DEL.
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
 
 
 def format_like(example: object, value: object) -> str:
-    """Write a number as one writes the example in a suite: with a unit of its kind, such as `"10m"` for `"90s"`."""
+    """Return a number in the notation of an example from a suite, such as `"10m"` for 600 and the example `"90s"`."""
     if not isinstance(value, float | int):
         return str(value)
     parsers: tuple[Callable[[object], float], ...] = (parse_duration, parse_size, parse_percent)
-    for parse in parsers if value else ():  # zero needs no unit
+    for parse in parsers if value else ():  # a message about a bound of 0 is clear without a unit
         try:
             parse(example)
         except ValueError:
@@ -145,13 +148,13 @@ def _strip_annotation(kind: object) -> object:
 
 
 def _find_parser(kind: object) -> Callable[[object], float] | None:
-    """Return the function that reads a type's text; None if it takes values unchanged."""
+    """Return the parser of a type's text; None if the type takes values unchanged."""
     parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
     return cast("Callable[[object], float] | None", parser)
 
 
 def _format_with_unit(value: float, parse: Callable[[object], float]) -> str:
-    """Return the shortest text that reads as this value, or as the nearest one."""
+    """Return the shortest text that parses to this value, or to the nearest one."""
     units = _SECONDS if parse is parse_duration else _BYTES if parse is parse_size else {"%": 0.01}
     texts = (f"{value / scale:.6f}".rstrip("0").rstrip(".") + unit for unit, scale in units.items())
 
@@ -165,13 +168,13 @@ def _format_with_unit(value: float, parse: Callable[[object], float]) -> str:
 
 
 def format_count(number: int, word: str) -> str:
-    """Write a number of things, such as `1 stack` or `2 stacks`."""
+    """Return a number with a noun in singular or plural, such as `1 stack` or `2 stacks`."""
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def format_duration(seconds: float) -> str:
-    """Write seconds for people: `4.2 ms`, `1.5 s`, `2 min 5 s`, `1 h 30 min`."""
-    if not abs(seconds) >= 59.95 or math.isinf(seconds):
+    """Return seconds as text: `4.2 ms`, `1.5 s`, `2 min 5 s`, `1 h 30 min`."""
+    if not abs(seconds) >= 59.95 or math.isinf(seconds):  # negated, so that NaN takes this branch, too
         return _format_short_time(seconds)
     sign = "-" if seconds < 0 else ""
     minutes, rest = divmod(round(abs(seconds)), 60)
@@ -181,7 +184,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_size(size_bytes: float) -> str:
-    """Write bytes for people, in powers of 1024: `512 MiB`, `1.5 KiB`."""
+    """Return bytes as text, in powers of 1024: `512 MiB`, `1.5 KiB`."""
     size, unit = float(size_bytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB"):
         if abs(size) < 1024:
@@ -191,9 +194,9 @@ def format_size(size_bytes: float) -> str:
 
 
 def format_quantity(value: float, unit: str) -> str:
-    """Write a value in base units with three significant digits: `146k requests/s`, `4.2 ms`, `12.3 GB/s`.
+    """Return a value in base units as text of three significant digits: `146k requests/s`, `4.2 ms`, `12.3 GB/s`.
 
-    Seconds and bytes take the prefix on their unit, all others on the number. An empty unit adds nothing.
+    The prefix is part of the unit for seconds and bytes, and part of the number for all others. The unit may be "".
     """
     if unit == "s":
         return _format_short_time(value)
@@ -223,12 +226,12 @@ def _choose_prefix(value: float) -> tuple[str, float]:
 
 
 def _round_to_three_digits(value: float) -> float:
-    """Round to three digits first: 999.96 k is 1 M for the reader."""
+    """Return the absolute value in three digits, to choose a unit: 999.96 k is printed as 1 M."""
     return abs(float(f"{value:.3g}"))
 
 
 def _format_three_digits(value: float) -> str:
-    """Write three significant digits without an exponent; whole digits are all kept, idle zeros are not."""
+    """Return three significant digits without an exponent. Digits before the point stay, trailing zeros go."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     decimals = max(0, 2 - math.floor(math.log10(_round_to_three_digits(value))))
@@ -237,7 +240,7 @@ def _format_three_digits(value: float) -> str:
 
 
 def check_given_name(text: str) -> str:
-    """Return a name that can be part of a file's name; raises ValueError for any other."""
+    """Return a name that can be part of a file name; raises ValueError for any other."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,63}", text):
         raise ValueError("use up to 64 of a-z, 0-9, dot and hyphen, a letter or digit first")
     return text

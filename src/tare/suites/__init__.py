@@ -1,1 +1,1 @@
-"""The suite, its stacks and its plan."""
+"""Suites: parser of the TOML file, its stacks, images and limits, and the plan of trials."""

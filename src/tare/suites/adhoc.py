@@ -1,8 +1,7 @@
-"""What `tare try` is asked for, as a suite: a text that can be saved and run again.
+"""Ad-hoc suites of `tare try`: the command line becomes the text of a suite, which can be saved and run again.
 
-A metric is written in a word: a regular expression in which `{number}` or one group is the number, or a JSON pointer,
-which begins with `/`. After an arrow come its name, its unit and its direction, all of which may be left out:
-`total: {number} -> total s lower`.
+A metric is one word of the command line: a regular expression in which `{number}` or one group is the number, or a JSON
+pointer, which begins with `/`. An arrow, a name, a unit and a direction may follow: `total: {number} -> total s lower`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from tare.suites.suite import Suite, parse_suite
 
 _ARROW = " -> "
 _DIRECTIONS = ("higher", "lower")
-_OPTIONS = {  # what the keys of the suite are on the command line
+_OPTIONS = {  # patterns of suite keys, and the command-line options that they come from
     r"suite\.(budget|margin)": r"--\1",
     r"(?:suite\.)?stacks": "--on",
     r"image\.from": "--from",
@@ -35,9 +34,9 @@ _METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 @dataclass(frozen=True)
 class AdhocSuite:
-    """A command and what is said about it, as texts of the command line; what is empty is left to the suite.
+    """Command with its options, as texts of the command line; the suite's default applies to an empty option.
 
-    `source` names an image that others have built. `files` are pairs of a path in the image and one of this machine.
+    `source` names a foreign image. `files` are pairs of a path in the image and a path of this machine.
     """
 
     command: tuple[str, ...]
@@ -53,9 +52,9 @@ class AdhocSuite:
     margin: str = ""
 
     def suite_text(self) -> str:
-        """Return the suite's text; raises UsageError for a metric that cannot be read, or what is no text."""
+        """Return the text of the suite; raises UsageError for an invalid metric, or a word that is not UTF-8."""
         name = _to_slug(PurePath(self.command[0]).name) or "command"
-        of_suite: dict[str, object] = {
+        suite: dict[str, object] = {
             "name": f"try-{name}",
             "stacks": self.stacks,
             "budget": self.budget,
@@ -72,10 +71,9 @@ class AdhocSuite:
             "timeout": self.timeout,
         }
         image = [_format_table("[image]", {"from": self.source})] if self.source else []
-        image += [_format_table("[image.files]", {json.dumps(place): source for place, source in self.files})] * bool(
-            self.files
-        )
-        tables = [_format_table("[suite]", of_suite), *image, _format_table("[[workloads]]", settings)]
+        files: dict[str, object] = {json.dumps(target): source for target, source in self.files}
+        image += [_format_table("[image.files]", files)] if files else []
+        tables = [_format_table("[suite]", suite), *image, _format_table("[[workloads]]", settings)]
         tables += [_format_table("[[workloads.metrics]]", metric) for metric in self._parse_metrics()]
         return _check_unicode("\n".join(tables))
 
@@ -90,7 +88,7 @@ class AdhocSuite:
 
 
 def parse_options(text: str, command: str) -> Suite:
-    """Read the suite of a command line; raises SuiteError, whose faults name options in place of the suite's keys."""
+    """Return the suite of a text from a command line; raises SuiteError, whose faults name options, not keys."""
     try:
         return parse_suite(text, command)
     except SuiteError as error:
@@ -106,11 +104,11 @@ def _translate_fault(fault: Fault, command: str) -> Fault:
 
 
 def _parse_metric(text: str) -> dict[str, object]:
-    """Read a metric: what it looks for, and after the arrow its name, unit and direction, in this order."""
-    where, arrow, said = text.rpartition(_ARROW)
+    """Return the table of a metric; raises UsageError unless name, unit and direction follow the arrow in order."""
+    where, arrow, description = text.rpartition(_ARROW)  # the last arrow, because the pattern itself may have one
     if not arrow:
-        where, said = text, ""
-    words = said.split()
+        where, description = text, ""
+    words = description.split()
     better = words.pop() if words and words[-1] in _DIRECTIONS else "higher"
     if len(words) > 2 or not where:
         raise UsageError(f"--metric {text}: after the arrow come a name, a unit, and higher or lower", _METRIC_HINT)
@@ -120,7 +118,7 @@ def _parse_metric(text: str) -> dict[str, object]:
 
 
 def _name_from_pattern(where: str) -> str:
-    """Name a metric by the words that it looks for."""
+    """Return a metric's name from the literal words of its pattern; "" if it has none."""
     return _to_slug(re.sub(r"\{number\}|\([^)]*\)|\\.|\[[^]]*\]", " ", where))
 
 
@@ -134,7 +132,7 @@ def _format_table(head: str, settings: dict[str, object]) -> str:
 
 
 def _check_unicode(text: str) -> str:
-    """Refuse what is no Unicode, as a file's name may be."""
+    """Return a text; raises UsageError if it has bytes that are not UTF-8, as a file name may have."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""The tables of a TOML file, and their faults, each under its key.
+"""Tables of a TOML file, with their faults by key.
 
 A fault names its key as `workloads[0].clients`; numbers in brackets count from 0.
 """
@@ -26,7 +26,7 @@ from tare.plugins import registry
 TomlKey = tuple[str | int, ...]
 
 _EXAMPLES = {"stacks": '["native", "docker"]', "ssh": '"user@address"'}
-_ERROR_TEXTS = {  # pydantic's kind of error, what people call it, and what they can write instead
+_ERROR_TEXTS = {  # by pydantic's type of error: a text for the message, and the hint
     "string_type": ("is not a text", "write it in quotes"),
     "bool_type": ("is neither true nor false", "write true or false, without quotes"),
     "int_type": ("is not a whole number", "write a whole number, without quotes"),
@@ -43,7 +43,7 @@ _ERROR_TEXTS = {  # pydantic's kind of error, what people call it, and what they
 
 
 class Catalogue(Protocol):
-    """Finds technologies and workloads by name: `tare.plugins.registry`, or a small one in a test."""
+    """Catalogue of technologies and workloads by name: `tare.plugins.registry`, or a small one in a test."""
 
     def names(self, kind: registry.PluginKind) -> Sequence[str]:
         """Return the names of all plug-ins of a kind."""
@@ -53,7 +53,7 @@ class Catalogue(Protocol):
 
 
 def load_plugins(catalogue: Catalogue, kind: registry.PluginKind) -> Iterator[tuple[str, type[Any]]]:
-    """Yield the plug-ins of a kind with their names; a broken one breaks only itself."""
+    """Yield the plug-ins of a kind with their names, without those that cannot be loaded."""
     for name in catalogue.names(kind):
         with suppress(UsageError):
             yield name, catalogue.find(kind, name)
@@ -61,27 +61,28 @@ def load_plugins(catalogue: Catalogue, kind: registry.PluginKind) -> Iterator[tu
 
 @dataclass
 class Document:
-    """The tables of one TOML file. It collects faults under their keys, at most one for each key.
+    """Tables of one TOML file, with at most one fault for each key.
 
-    Paths in it are relative to `folder`, which validators of settings find in their context under this name.
+    Paths in the file are relative to `folder`. Validators of settings find it in pydantic's context under this name.
+    `other_file_faults` are faults of files that this one names, whose messages have the keys of those files.
     """
 
     tables: dict[str, Any]
     catalogue: Catalogue
     folder: Path = field(default_factory=Path)
     faults: dict[TomlKey, tuple[str, str]] = field(default_factory=dict)
-    other_file_faults: list[Fault] = field(default_factory=list)  # of files that it names, which have keys of their own
-    adapters: dict[type[Any], TypeAdapter[Any]] = field(default_factory=dict)  # a file may have many tables of one
+    other_file_faults: list[Fault] = field(default_factory=list)
+    adapters: dict[type[Any], TypeAdapter[Any]] = field(default_factory=dict)  # a file may have many tables of a class
 
     def add_fault(self, key: TomlKey, what: str, hint: str) -> None:
-        """Record a fault, unless the key has one."""
+        """Record a fault, unless the key already has one."""
         self.faults.setdefault(key, (what, hint))
 
     def in_file_order(self, source: str) -> list[Fault]:
         """Return the faults in the order of their keys in the file; missing keys come at the end of their table."""
         ordered = sorted(self.faults.items(), key=lambda item: self._position(item[0]))
-        own = [Fault(f"{source}: {_format_key(key)}: {what}", hint) for key, (what, hint) in ordered]
-        return [*own, *dict.fromkeys(self.other_file_faults)]
+        faults = [Fault(f"{source}: {_format_key(key)}: {what}", hint) for key, (what, hint) in ordered]
+        return [*faults, *dict.fromkeys(self.other_file_faults)]
 
     def at(self, key: TomlKey) -> Any:
         """Return the value under a key; None if there is none."""
@@ -107,7 +108,7 @@ class Document:
         return {index: entry for index, entry in enumerate(entries) if isinstance(entry, str)}
 
     def read_required_text(self, key: TomlKey, setting: str, example: str) -> str | None:
-        """Return a required text of the table under a key."""
+        """Return a required text of the table under a key; None, with a fault, if it is missing or no text."""
         table = self.table(key)
         value = table.get(setting)
         if setting not in table:
@@ -117,7 +118,7 @@ class Document:
         return value if isinstance(value, str) else None
 
     def name(self, key: TomlKey, default: str) -> str:
-        """Return the name under a key."""
+        """Return the name under a key, or the default without one; an invalid name is recorded as a fault."""
         value = self.at(key)
         if value is None:
             return default
@@ -128,14 +129,17 @@ class Document:
         return value
 
     def check_name(self, key: TomlKey, name: str) -> None:
-        """Refuse a name that cannot be part of a file's name."""
+        """Record a fault for a name that cannot be part of a file name."""
         try:
             check_given_name(name)
         except ValueError as error:
             self.add_fault(key, f"{_format_value(name)} cannot be a name", str(error))
 
     def refuse_unknown(self, key: TomlKey, known: Collection[str]) -> set[str]:
-        """Refuse unknown keys; return the keys that were probably meant, which then do not count as missing."""
+        """Record faults for unknown keys; return the known keys that were probably meant.
+
+        A key that was probably meant is not reported as missing, too.
+        """
         unknown = [name for name in self.table(key) if name not in known]
         for name in unknown:
             hint = did_you_mean(name, known, f"the keys here are {', '.join(sorted(known))}")
@@ -143,7 +147,7 @@ class Document:
         return {find_nearest(name, known) for name in unknown}
 
     def plugin(self, key: TomlKey, kind: registry.PluginKind, name: str) -> type[Any] | None:
-        """Return a plug-in's class; a broken plug-in is a fault."""
+        """Return a plug-in's class; None, with a fault, if it cannot be loaded or its settings cannot be read."""
         try:
             plugin = self.catalogue.find(kind, name)
             fields(plugin)
@@ -160,9 +164,10 @@ class Document:
     def build(
         self, key: TomlKey, cls: type[Any], reserved: tuple[str, ...] = (), defaults: Mapping[str, str] | None = None
     ) -> Any:
-        """Make a dataclass of the table under a key, if there is one. Its keys are the fields and the reserved keys.
+        """Return an instance of the dataclass `cls` with the values of the table under a key; None with a fault.
 
-        What is `defaults` counts where the table has no such key.
+        None, too, if the key has no table. Keys of the table are the fields, and the `reserved` keys, which are
+        ignored. `defaults` apply to keys that the table does not have.
         """
         if not isinstance(self.at(key), dict):
             return None
@@ -170,6 +175,7 @@ class Document:
         guesses = self.refuse_unknown(key, (*reserved, *known))
         settings = {**(defaults or {}), **{name: value for name, value in self.table(key).items() if name in known}}
         try:
+            # JSON, because pydantic's strict mode takes a list for a tuple only from JSON.
             text, context = json.dumps(settings, default=str), {"folder": self.folder}
             return self._adapter(cls).validate_json(text, strict=True, context=context)
         except ValidationError as error:
@@ -186,7 +192,7 @@ class Document:
         return self.adapters[cls]
 
     def _translate(self, key: TomlKey, error: ErrorDetails) -> None:
-        """Record an error of pydantic as a fault of the key that it is about."""
+        """Record an error of pydantic as a fault of its key."""
         path = key
         for part in error["loc"]:  # the last parts of pydantic's location may name a type, which is no key of the file
             if error["type"] != "missing" and self.at((*path, part)) is None:
@@ -204,20 +210,20 @@ class Document:
 
 
 def folder_of(info: ValidationInfo) -> Path:
-    """Return the folder to which a path in a setting is relative; the current one where no file has the setting."""
+    """Return the folder to which a path in a setting is relative; the current one for a setting of no file."""
     return Path((info.context or {}).get("folder", ""))
 
 
 def parse_tables(text: str, source: str) -> dict[str, Any]:
-    """Read a TOML text; messages call it `source`. Raises SuiteError with the line that is not TOML."""
+    """Return the tables of a TOML text, which messages call `source`; raises SuiteError with the line of an error."""
     try:
         return tomllib.loads(text, parse_float=_parse_finite)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # deeply nested brackets exceed Python's stack
         raise SuiteError([_toml_fault(str(error), source)]) from None
 
 
 def _parse_finite(text: str) -> float | str:
-    """Read `inf` and `nan` as texts, so that they are refused as no numbers."""
+    """Return a number, but `inf` and `nan` as text, so that no setting accepts them as numbers."""
     return float(text) if math.isfinite(float(text)) else text
 
 

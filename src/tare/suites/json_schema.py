@@ -1,4 +1,4 @@
-"""The JSON Schema of suites, from the tables and the plug-ins: with it, editors complete keys and check values."""
+"""JSON Schema of suites, from the tables and the plug-ins, with which editors complete keys and check values."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tare.suites.stack_overrides import OVERRIDE_KEYS
 from tare.suites.tables import BoundsTable, ImageTable, LimitsTable, SuiteTable, TelemetryTable
 
 Schema = dict[str, Any]
-_DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest that editors of TOML know
+_DRAFT = "http://json-schema.org/draft-07/schema#"  # the newest draft that editors of TOML support
 _TEXT: Schema = {"type": "string"}
 _SCHEMA_KEYS = ("type", "enum", "const", "anyOf", "items", "minimum", "maximum", "minItems", "additionalProperties")
 
 
 def create_suite_schema(catalogue: Catalogue = registry) -> Schema:
-    """Return the schema of a suite with the plug-ins that are there; one that is broken is left out."""
+    """Return the schema of a suite with all plug-ins that can be loaded."""
     stacks = {
-        "description": "stacks of yours, by name",
+        "description": "user-defined stacks, by name",
         "type": "object",
         "additionalProperties": _stack_schema(catalogue),
     }
@@ -55,33 +55,34 @@ def create_suite_schema(catalogue: Catalogue = registry) -> Schema:
 
 
 def _workload_schemas(catalogue: Catalogue) -> Iterable[Schema]:
-    """Yield a table for each workload."""
-    beside = {
+    """Yield the schema of each workload's table."""
+    common_keys = {
         "name": {**_TEXT, "description": "its name in this suite"},
         "limits": _table_schema(BoundsTable),
         "exclude": {"type": "array", "items": _TEXT, "description": "stacks that do not run it"},
     }
     for name, plugin in load_plugins(catalogue, "workloads"):
-        found = _table_schema(plugin, more={"use": {"const": name}, **beside}, required=("use",))
-        yield {"title": plugin.title, **found, "description": (inspect.getdoc(plugin) or "").partition("\n")[0]}
+        schema = _table_schema(plugin, more={"use": {"const": name}, **common_keys}, required=("use",))
+        yield {"title": plugin.title, **schema, "description": (inspect.getdoc(plugin) or "").partition("\n")[0]}
 
 
 def _stack_schema(catalogue: Catalogue) -> Schema:
-    """Return the table of a stack: its technologies, and settings of one, or tables with those of its layers."""
+    """Return the schema of a stack's table: its technologies, and settings of one or tables of its layers."""
     settings: dict[str, Schema] = {}
     for _, plugin in load_plugins(catalogue, "technologies"):
         for name, setting in _table_schema(plugin)["properties"].items():
             if settings.setdefault(name, setting) != setting:
-                settings[name] = {}  # which of them it is, the stack says
-    own = {name: {"description": f"{name} of its own, which other stacks do not run"} for name in OVERRIDE_KEYS}
+                settings[name] = {}  # technologies differ in it, and a schema cannot depend on the text of `stack`
+    overrides = {name: {"description": f"{name} of this stack in place of the run's"} for name in OVERRIDE_KEYS}
     stack = {**_TEXT, "description": 'technologies, inner first, such as "docker" or "docker/qemu"'}
-    return {"type": "object", "properties": {"stack": stack, **own, **settings}, "required": ["stack"]}
+    return {"type": "object", "properties": {"stack": stack, **overrides, **settings}, "required": ["stack"]}
 
 
 def _table_schema(kind: type[Any], more: Mapping[str, Schema] | None = None, required: tuple[str, ...] = ()) -> Schema:
-    """Return the schema of a table: its settings with their defaults as one writes them."""
+    """Return the schema of a table, in which descriptions have the defaults in the notation of suites."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)  # a default that JSON does not know is written below
+        # pydantic warns of defaults that JSON cannot represent. They are in the descriptions.
+        warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
         found = TypeAdapter(kind).json_schema()
     hints, settings = get_type_hints(kind, include_extras=True), {}
     for each in fields(kind):
@@ -95,7 +96,7 @@ def _table_schema(kind: type[Any], more: Mapping[str, Schema] | None = None, req
 
 
 def _simplify(schema: Schema, whole: Schema) -> Schema:
-    """Leave what an editor needs of a setting, with what it refers to in its place."""
+    """Return the parts of a setting's schema that editors use, with references replaced by their targets."""
     if "$ref" in schema:
         return _simplify(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     kept = {name: schema[name] for name in _SCHEMA_KEYS if name in schema}
@@ -110,6 +111,6 @@ def _simplify(schema: Schema, whole: Schema) -> Schema:
 
 
 def _closed_table(properties: Mapping[str, Schema], required: Iterable[str] = ()) -> Schema:
-    """Return the schema of a table that has no other keys."""
+    """Return the schema of a table that allows no other keys."""
     found: Schema = {"type": "object", "properties": dict(properties), "additionalProperties": False}
     return found | ({"required": list(required)} if required else {})

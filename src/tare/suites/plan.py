@@ -1,8 +1,8 @@
-"""The plan of a suite: blocks of trials in random order, the same for the same seed.
+"""Plan of a suite: blocks of trials in random order, reproducible by the seed.
 
-A block has one trial of every stack for one workload, and a second one of the baseline (A/A), close together in time,
-so that drift of the machine affects all stacks alike (a randomized complete block design: R. A. Fisher, The Design of
-Experiments, 1935). Rounds go over all workloads, so that a run that ends early has about as many blocks of each.
+A block has one trial of every stack for one workload, and a second trial of the baseline (A/A), close together in time.
+So a drift of the machine affects all stacks equally (a randomized complete block design: R. A. Fisher, The Design of
+Experiments, 1935). The workloads take turns by block, so that a run that ends early has similar numbers of blocks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tare.suites.suite import Suite
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """A planned trial: `block` counts the blocks of its workload from 0, `order` the trials of its block."""
+    """Planned trial: `block` counts the blocks of its workload from 0, `order` the trials of its block."""
 
     trial: str
     workload: str
@@ -27,7 +27,7 @@ class PlannedTrial:
 
 @dataclass(frozen=True)
 class Block:
-    """One trial of every stack for one workload, in the order in which they run."""
+    """Trials of every stack for one workload, in the order in which they run."""
 
     workload: str
     index: int
@@ -35,22 +35,25 @@ class Block:
 
     @property
     def name(self) -> str:
-        """Its name, with which those of its trials begin."""
+        """Name of the block, with which the names of its trials begin."""
         return f"{self.workload}-{self.index:03d}"
 
     def with_steps(self, steps: Iterable[PlannedTrial]) -> Block:
-        """Return the block with these of its steps."""
+        """Return the block with only these steps."""
         return Block(self.workload, self.index, tuple(steps))
 
 
 def plan(suite: Suite) -> tuple[Block, ...]:
-    """Plan the blocks of a suite, in the order in which they run."""
+    """Return the blocks of a suite, in the order in which they run."""
     numbers = range(suite.blocks) if suite.only_blocks is None else sorted(suite.only_blocks)
     return tuple(_plan_block(suite, planned.name, index) for index in numbers for planned in suite.workloads)
 
 
 def plan_to_run(suite: Suite) -> tuple[Block, ...]:
-    """Plan all blocks of a suite without the trials that it excludes."""
+    """Return the blocks of a suite without the trials that it excludes.
+
+    The trials are left out of complete blocks, so that the order of all others does not depend on `exclude`.
+    """
     return tuple(
         block.with_steps(step for step in block.trials if not suite.excludes(step.workload, step.stack))
         for block in plan(suite)
@@ -58,23 +61,23 @@ def plan_to_run(suite: Suite) -> tuple[Block, ...]:
 
 
 def select_remaining(blocks: Iterable[Block], done: Collection[str]) -> tuple[Block, ...]:
-    """Leave out the trials that are done, and blocks without a trial."""
+    """Return the blocks without the trials that are done, and without empty blocks."""
     names = frozenset(done)
     left = (block.with_steps(step for step in block.trials if step.trial not in names) for block in blocks)
     return tuple(block for block in left if block.trials)
 
 
 def estimate_total_seconds(blocks: Iterable[Block], seconds_of: Callable[[PlannedTrial], float]) -> float:
-    """Return the estimated seconds of all trials; `seconds_of` estimates one."""
+    """Return the estimated seconds of all trials; `seconds_of` estimates a single trial."""
     return sum(seconds_of(step) for block in blocks for step in block.trials)
 
 
 def _plan_block(suite: Suite, workload: str, index: int) -> Block:
     stacks = [stack.name for stack in suite.stacks]
-    # Each block has a generator of its own, so that another workload in the suite does not change this one's order.
-    chance = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
-    chance.shuffle(stacks)
-    stacks.insert(chance.randrange(len(stacks) + 1), suite.control)
+    # Each block has a separate generator, so that adding a workload to the suite does not change the order of others.
+    generator = random.Random(f"{suite.seed}/{workload}/{index}")  # noqa: S311 - nothing secret
+    generator.shuffle(stacks)
+    stacks.insert(generator.randrange(len(stacks) + 1), suite.control)
     block = Block(workload, index, ())
     return block.with_steps(
         PlannedTrial(_trial_name(block.name, order, stack), workload, stack, index, order)
@@ -83,5 +86,5 @@ def _plan_block(suite: Suite, workload: str, index: int) -> Block:
 
 
 def _trial_name(block: str, order: int, stack: str) -> str:
-    """Return a trial's name, which is valid in a file's name. Names of up to 1000 blocks sort as the trials run."""
+    """Return a trial's name, which is a valid file name. Names of up to 1000 blocks sort in the order of the run."""
     return f"{block}-{order:02d}-{stack.replace('/', '+')}"

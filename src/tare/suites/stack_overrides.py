@@ -1,6 +1,6 @@
-"""Per-stack commands and images, and splitting of command lines.
+"""Per-stack overrides of command and image, and the splitting of command lines.
 
-So an old and a new version of a program run in one run, in turns: two stacks of one technology.
+With overrides, two stacks of one technology compare an old and a new version of a program in turns of one run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OVERRIDE_KEYS = ("command", "image")
 
 
 def split_words(command: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of a command; raises ValueError for a line whose quotes have no end."""
+    """Return the words of a command line, or of a list; raises ValueError for a line with an unclosed quote."""
     return tuple(shlex.split(command)) if isinstance(command, str) else command
 
 
@@ -40,6 +40,7 @@ def _check_command(command: str | tuple[str, ...]) -> str | tuple[str, ...]:
         raise ValueError('name a program, as in command = "sysbench cpu run"')
     if any("\0" in word for word in words):
         raise ValueError("no word may have a zero byte")
+    # Without `posix`, quoted words keep their quotes, so that only unquoted operators match.
     unquoted = shlex.split(command, posix=False) if isinstance(command, str) else ()
     if shells := [word for word in unquoted if _SHELL_SYNTAX.fullmatch(word)]:
         raise ValueError(f"no shell runs it, which {shells[0]} is for: write sh -c '…', or quote it")
@@ -51,17 +52,20 @@ CommandLine = Annotated[str | tuple[str, ...], AfterValidator(_check_command)]
 
 @dataclass(frozen=True)
 class StackOverride:
-    """A stack's own command, and the source of its own image; without them, those of the workload and of the run."""
+    """Command and image that a stack runs in place of those of the workload and of the run.
+
+    An empty command or a source of None overrides nothing.
+    """
 
     command: tuple[str, ...] = ()
     source: ImageReference | None = None
 
     def apply_to_workload(self, workload: Workload) -> Workload:
-        """Return the workload with the stack's command, where it runs a command of the user's."""
+        """Return the workload with the stack's command, or unchanged if it runs no user-supplied command."""
         return (workload.with_command(self.command) or workload) if self.command else workload
 
     def apply_to_image(self, requested: ImageSpec) -> ImageSpec:
-        """Return the stack's image, started and completed as the run's."""
+        """Return the stack's image, with the start configuration and the files of the run's image."""
         if self.source is None:
             return requested
         source = self.source
@@ -70,23 +74,23 @@ class StackOverride:
         return ImageSpec(source=source, files=requested.files)
 
     def describe(self, image: Image | None = None) -> dict[str, str]:
-        """Return what is the stack's own, in words; `apply_to_image` is its image, once that is known."""
-        own = {"command": shlex.join(self.command)} if self.command else {}
+        """Return the overridden keys and their values as text; `image` is the stack's image, None if not yet built."""
+        values = {"command": shlex.join(self.command)} if self.command else {}
         if self.source is not None:
-            own["image"] = str(self.source) if image is None else image.origin or image.digest
-        return own
+            values["image"] = str(self.source) if image is None else image.origin or image.digest
+        return values
 
 
 @dataclass(frozen=True)
 class _OverrideTable:
-    """The keys of a table `[stacks.NAME]` that are read here."""
+    """Override keys of a table `[stacks.NAME]`."""
 
     command: CommandLine | None = None
     image: str | None = None
 
 
 def read_stack_override(document: Document, key: TomlKey, names: Sequence[str] = OVERRIDE_KEYS) -> StackOverride:
-    """Read what the stack of a table runs of its own, in these keys; what cannot be read becomes a fault."""
+    """Return the override in a stack's table; only `names` are override keys. Invalid values become faults."""
     written = document.table(key)
     table: _OverrideTable = document.build(key, _OverrideTable, tuple(written)) or _OverrideTable()
     source = None

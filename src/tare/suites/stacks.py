@@ -1,11 +1,10 @@
-"""Parse stacks of nested technologies, their short names and settings.
+"""Parser of stacks: nested technologies, their short names and their settings.
 
-`pod` is Kubernetes, and `pod-gvisor` is Kubernetes with runtime_class = "gvisor": a technology declares its short name,
-and which setting the word is.
+A technology may declare a short name and a variant setting. So `pod` is Kubernetes, and `pod-gvisor` is Kubernetes with
+runtime_class = "gvisor".
 
-A suite lists stacks in `[suite]`; a table `[stacks.NAME]` makes a variant, a technology with other settings. Some
-variants need no table (`tare.suites.stacks`). A nested stack has its settings by layer, in tables below that, as
-`[stacks.NAME.docker]`.
+A suite lists stacks in `[suite]`. A table `[stacks.NAME]` defines a variant, which is a technology with other settings.
+A nested stack has its settings by layer, in tables below that, such as `[stacks.NAME.docker]`.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ _NAME_BOTH_HOSTS_HINT = "write [hosts.server] and [hosts.client], both with the 
 
 @dataclass(frozen=True)
 class LayerName:
-    """What the name of a layer stands for: a technology by its own name, and settings of it."""
+    """Meaning of a layer's name: the full name of a technology, and settings of it."""
 
     technology: str
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def find_layer(catalogue: Catalogue, name: str) -> LayerName | None:
-    """Return what a name stands for; None if it stands for nothing.
+    """Return the meaning of a layer's name; None for an unknown name.
 
-    A technology's own name comes first. Of two that begin a name, the longer one counts.
+    The full name of a technology takes precedence. If several known names are a prefix, the longest counts.
     """
     if name in catalogue.names("technologies"):
         return LayerName(name)
     found: dict[str, LayerName] = {}
     for known, plugin in _list_known_layers(catalogue):
-        setting = getattr(plugin, "variant_setting", "")
+        setting = getattr(plugin, "variant_setting", "")  # getattr, because an external plug-in may lack the attribute
         if name == known:
             found[known] = LayerName(plugin.name)
         elif setting and name.startswith(f"{known}-") and name != f"{known}-":
@@ -51,25 +50,25 @@ def find_layer(catalogue: Catalogue, name: str) -> LayerName | None:
 
 
 def resolve_technologies(catalogue: Catalogue, stack: str) -> str:
-    """Return a stack with the technologies' own names; what stands for nothing stays as it is."""
+    """Return a stack with the full names of its technologies. Unknown names stay."""
     layers = ((name, find_layer(catalogue, name)) for name in stack.split("/"))
     return "/".join(found.technology if found else name for name, found in layers)
 
 
 def find_nearest_layer(catalogue: Catalogue, name: str) -> str:
-    """Return the name that was probably meant by one that stands for nothing; empty if none is near."""
-    own, known = catalogue.names("technologies"), dict(_list_known_layers(catalogue))
-    likely = {*own, *known}
-    for between in re.finditer(r"[-_:](?=.)", name):
-        head, word = name[: between.start()], name[between.end() :]
-        meant = head if head in known else find_nearest(head, {*own, *known})
-        if head not in own and getattr(known.get(meant), "variant_setting", None):
+    """Return the known layer name that an unknown name probably means; "" if none is similar."""
+    full_names, known = catalogue.names("technologies"), dict(_list_known_layers(catalogue))
+    likely = {*full_names, *known}
+    for separator in re.finditer(r"[-_:](?=.)", name):
+        head, word = name[: separator.start()], name[separator.end() :]
+        meant = head if head in known else find_nearest(head, {*full_names, *known})
+        if head not in full_names and getattr(known.get(meant), "variant_setting", None):
             likely.add(f"{meant}-{word}")
     return find_nearest(name, likely)
 
 
 def _list_known_layers(catalogue: Catalogue) -> Iterator[tuple[str, type[Any]]]:
-    """Yield the names of the technologies that can be loaded, and the short ones."""
+    """Yield the full and the short names of the technologies that can be loaded."""
     for name, plugin in load_plugins(catalogue, "technologies"):
         yield name, plugin
         if short := getattr(plugin, "short_name", ""):
@@ -78,7 +77,7 @@ def _list_known_layers(catalogue: Catalogue) -> Iterator[tuple[str, type[Any]]]:
 
 @dataclass(frozen=True)
 class Stack:
-    """Technologies nested, inner first, each with its settings; and what it runs of its own."""
+    """Nested technologies with their settings, inner first, and the stack's override of command and image."""
 
     name: str
     layers: tuple[Any, ...]
@@ -91,7 +90,7 @@ def split_stack(stack: str) -> tuple[str, ...]:
 
 
 def read_stacks(document: Document) -> tuple[Stack, ...]:
-    """Read the stacks that the suite lists, in its order; errors become faults of the document."""
+    """Return the stacks that the suite lists, in its order; errors become faults of the document."""
     variants = {name: _read_variant(document, name) for name in document.table(("stacks",))}
     listed = document.texts(("suite", "stacks"))
     meant = set(listed.values())
@@ -128,7 +127,7 @@ def _read_variant(document: Document, name: str) -> tuple[Any, ...]:
         document.add_fault(key, "not a table", f'write [stacks.{name}] and below it stack = "docker"')
         return ()
     if name in document.catalogue.names("technologies"):
-        document.add_fault(key, "this is the name of a technology", f"give it its own, for example [stacks.{name}-2]")
+        document.add_fault(key, "this is the name of a technology", f"choose another, for example [stacks.{name}-2]")
     document.check_name(key, name)
     stack = document.read_required_text(key, "stack", "docker")
     if stack is None:
@@ -145,7 +144,7 @@ def _read_variant(document: Document, name: str) -> tuple[Any, ...]:
 
 
 def _override_keys(document: Document, stack: str) -> tuple[str, ...]:
-    """Return the keys of a variant that say what it runs of its own: none that is a setting of its technology."""
+    """Return the override keys of a variant, without those that are also settings of its technology."""
     layer = find_layer(document.catalogue, stack)
     technology = document.catalogue.find("technologies", layer.technology) if layer else None
     settings = {each.name for each in fields(technology)} if technology else set()
@@ -153,7 +152,7 @@ def _override_keys(document: Document, stack: str) -> tuple[str, ...]:
 
 
 def _read_override(document: Document, key: TomlKey) -> StackOverride:
-    """Read what the stack of a table runs of its own."""
+    """Return the override in the table of a stack."""
     stack = document.table(key).get("stack")
     if not isinstance(stack, str):
         return StackOverride()
@@ -163,7 +162,7 @@ def _read_override(document: Document, key: TomlKey) -> StackOverride:
 
 
 def _check_layers(document: Document, key: TomlKey, stack: str) -> None:
-    """Refuse keys that are not tables of a nested stack's layers."""
+    """Record faults for keys that are no tables of a nested stack's layers."""
     names = split_stack(stack)
     for setting, value in document.table(key).items():
         if setting not in {"stack", *OVERRIDE_KEYS} and not isinstance(value, dict):
@@ -185,14 +184,14 @@ def _guess_stack(document: Document, stack: str, variants: Collection[str]) -> s
 
 
 def _read_nested(document: Document, key: TomlKey, stack: str, likely: str) -> tuple[Any, ...]:
-    """Return the technologies with the settings of a variant's table, or with their defaults."""
+    """Return the technologies with the settings of a variant's table, or with their defaults; () with a fault."""
     if not _check_layer_names(document, key, stack, likely):
         return ()
     return tuple(_read_layer(document, key, stack, name) for name in split_stack(stack))
 
 
 def check_stack(document: Document, key: TomlKey, stack: str, variants: Collection[str]) -> None:
-    """Record a fault unless this is the name of a variant, or of technologies that can be nested in this order."""
+    """Record a fault unless this is the name of a variant or of technologies that can be nested in this order."""
     if stack not in variants:
         _check_layer_names(document, key, stack, _guess_stack(document, stack, variants))
 
@@ -208,14 +207,14 @@ def _check_layer_names(document: Document, key: TomlKey, stack: str, likely: str
 def _read_layer(document: Document, key: TomlKey, stack: str, name: str) -> Any:
     layer = find_layer(document.catalogue, name)
     technology = document.plugin(key, "technologies", layer.technology) if layer else None
-    own = (*key[:-1], name)
+    table_key = (*key[:-1], name)
     if layer is None or technology is None:
         return None
-    if key[0] == "stacks" and isinstance(document.at(own), dict):
-        return document.build(own, technology, defaults=layer.settings)
+    if key[0] == "stacks" and isinstance(document.at(table_key), dict):
+        return document.build(table_key, technology, defaults=layer.settings)
     if needed := find_required_setting(technology):
-        own_table = f"below it [stacks.NAME.{name}] with " if "/" in stack else ""
-        hint = f'write a table [stacks.NAME] with stack = "{stack}" and {own_table}{needed} = …'
+        layer_table = f"below it [stacks.NAME.{name}] with " if "/" in stack else ""
+        hint = f'write a table [stacks.NAME] with stack = "{stack}" and {layer_table}{needed} = …'
         document.add_fault(key, f"{name} needs the setting {needed}", hint)
         return None
     return technology(**layer.settings)
@@ -235,6 +234,7 @@ def _check_nesting(document: Document, key: TomlKey, stack: str) -> bool:
     for depth, (name, technology) in enumerate(zip(names[:-1], layers[:-1], strict=True), start=1):
         if getattr(technology, "provisions_machine", False):
             document.add_fault(key, f"{name} can only be the outermost layer", _outer_first(names))
+        # A provisioned machine may have the devices that a technology needs; a guest that tare boots has not.
         booted = not all(getattr(outer, "provisions_machine", False) for outer in layers[depth:])
         if booted and technology and not getattr(technology, "can_be_nested", False):
             needs = f": it needs {technology.needs}" if getattr(technology, "needs", "") else ""
@@ -245,7 +245,7 @@ def _check_nesting(document: Document, key: TomlKey, stack: str) -> bool:
 
 
 def refuse_remote_clients(document: Document, stacks: Sequence[Stack], client_is_local: bool) -> None:
-    """Refuse instances that the client can reach only on their own machine, if it is on another one."""
+    """Record a fault for instances that only a client on the same machine can reach, if the client is elsewhere."""
     for stack in stacks:
         nested = len(stack.layers) > 1
         location = f"outside of {stack.layers[-1].name}" if nested else "on another machine"
@@ -269,6 +269,6 @@ def _outer_first(names: tuple[str, ...]) -> str:
 
 
 def find_required_setting(technology: type[Any]) -> str:
-    """Return the first setting without a default; empty if all have one."""
+    """Return the name of the first setting without a default; "" if all have one."""
     settings = (each for each in fields(technology) if each.init)
     return next((each.name for each in settings if each.default is MISSING and each.default_factory is MISSING), "")

@@ -1,4 +1,4 @@
-"""The suite: the TOML file with what to run, as values.
+"""Suite: the TOML file with stacks, workloads, limits and hosts of a run, as values.
 
 All faults of a suite are reported at once, in the order of the file. A fault names its key as `workloads[0].clients`;
 numbers in brackets count from 0.
@@ -35,17 +35,17 @@ from tare.suites.tables import (
 )
 
 _MAX_BYTES = 1 << 20
-_UNLIMITED = LimitsSpec(sys.maxsize, sys.maxsize)  # where [limits] has a fault, no workload exceeds it
+_UNLIMITED = LimitsSpec(sys.maxsize, sys.maxsize)  # if [limits] has a fault, no workload gets a second one from it
 
 # --- what a suite is -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class PlannedWorkload:
-    """A workload with its settings, under the name that the suite gives it; `use` is the plug-in's name.
+    """Workload with its settings, under its name in the suite; `use` is the plug-in's name.
 
-    `limits` are those of its instances and trials. `apply_to_workload` fits them: `lowered` are the settings that did
-    not. `exclude` are the stacks that do not run it.
+    `limits` are those of its instances and trials. Settings in `lowered` were reduced to fit them. `exclude` are the
+    stacks that do not run it.
     """
 
     name: str
@@ -58,13 +58,14 @@ class PlannedWorkload:
 
 @dataclass(frozen=True)
 class Suite:
-    """What to run. `margin` is a share (0.03 is 3 %); `text` is the file as it was written.
+    """Suite of a run. `margin` is a share (0.03 is 3 %); `text` is the file as the user wrote it.
 
-    A stack gets no more blocks of a workload `until` its cell is decided, or until all blocks are done, as in the
-    papers. A block has at least so many `rounds`; None: as many as the run finds best. A decided cell goes on until
-    half its interval is at most the `precision`: a factor of 1 and this share, or this share of its ratio's logarithm.
-    Of its blocks, `only_blocks` those with these numbers, from 0, are measured, whatever is decided earlier; None: all.
-    Paths are relative to the `folder`.
+    - `until`: a stack gets blocks of a workload until its cell is decided, or until all blocks are done, as in the
+      papers. A decided cell continues until half its interval is at most the `precision`, either as a factor of 1 plus
+      this share, or as this share of the logarithm of its ratio.
+    - `rounds` is the least number of rounds of a block; None lets the run find the best number.
+    - `only_blocks` restricts the run to blocks with these numbers, from 0, whatever is decided earlier; None runs all.
+    - Paths are relative to `folder`.
     """
 
     name: str
@@ -88,26 +89,26 @@ class Suite:
 
     @property
     def control(self) -> str:
-        """Name the A/A control: the baseline, measured a second time under this name."""
+        """Name of the A/A control, which is the baseline, measured a second time."""
         return _control_name(self.baseline)
 
     @property
     def by_name(self) -> dict[str, Workload]:
-        """The workloads with their settings, by name."""
+        """Workloads with their settings, by name."""
         return {planned.name: planned.workload for planned in self.workloads}
 
     def excludes(self, workload: str, stack: str) -> bool:
-        """Return whether a stack does not run a workload because the suite says so."""
+        """Return whether the suite excludes a stack from a workload."""
         return any(stack in planned.exclude for planned in self.workloads if planned.name == workload)
 
     def configured_for(self, image: Image) -> Suite:
-        """Return it with the image's configuration of its servers where the suite has none; raises TareError."""
+        """Return the suite with settings of servers from the image's configuration, unless set; raises TareError."""
         workloads = tuple(replace(each, workload=each.workload.adapt_to_image(image)) for each in self.workloads)
         return replace(self, workloads=workloads)
 
     @property
     def measured_stacks(self) -> tuple[Stack, ...]:
-        """The stacks and the A/A control."""
+        """Stacks and the A/A control."""
         baseline = next(stack for stack in self.stacks if stack.name == self.baseline)
         return (*self.stacks, Stack(self.control, baseline.layers, baseline.override))
 
@@ -120,9 +121,9 @@ def _control_name(baseline: str) -> str:
 
 
 def read_suite(path: Path, catalogue: Catalogue = registry, folder: Path | None = None) -> Suite:
-    """Read a suite's file; raises SuiteError with all its faults.
+    """Return the suite of a file; raises SuiteError with all its faults.
 
-    Paths in it are relative to the folder of the file, or to another `folder` for the copy of a suite.
+    Paths in it are relative to the folder of the file, or to `folder` for the copy of a suite in a run folder.
     """
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
@@ -138,9 +139,9 @@ def read_suite(path: Path, catalogue: Catalogue = registry, folder: Path | None 
 
 
 def parse_suite(text: str, source: str, catalogue: Catalogue = registry, folder: Path | None = None) -> Suite:
-    """Read a suite's text; messages call it `source`. Raises SuiteError with all its faults.
+    """Return the suite of a text, which messages call `source`; raises SuiteError with all its faults.
 
-    Paths in it are relative to the folder, or else to the current one.
+    Paths in it are relative to `folder`, or to the current folder if None.
     """
     tables = parse_tables(text, source)
     tables |= {name: tables.get(name, {}) for name in ("limits", "image", "telemetry")}
@@ -152,18 +153,19 @@ def parse_suite(text: str, source: str, catalogue: Catalogue = registry, folder:
 
 
 def _read_document(document: Document, source: str, text: str) -> Suite | None:
-    """Read all tables; None if there is a fault."""
+    """Return the suite of all tables; None if there is a fault."""
     _check_tables(document)
     suite = document.build(("suite",), SuiteTable)
     limits = document.build(("limits",), LimitsTable)
     image = read_image(document)
     telemetry = document.build(("telemetry",), TelemetryTable)
     stacks = read_stacks(document)
-    wanted = LimitsSpec(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNLIMITED
-    workloads = _read_workloads(document, wanted)
+    requested = LimitsSpec(limits.cpus, limits.memory, limits.open_files, limits.time) if limits else _UNLIMITED
+    workloads = _read_workloads(document, requested)
     hosts = _read_hosts(document)
     _refuse_undividable_loads(document, hosts, workloads)
     refuse_remote_clients(document, stacks, client_is_local=hosts.server == hosts.client)
+    # The name of a suite becomes the name of its run folder, and a file may be named in any way.
     stem = re.sub(r"[^a-z0-9.-]+", "-", Path(source).stem.lower()).lstrip("-.")[:64]
     name = document.name(("suite", "name"), stem or "suite")
     baseline = _read_baseline(document)
@@ -183,7 +185,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         margin=suite.margin,
         precision=suite.precision,
         seed=suite.seed,
-        limits=wanted,
+        limits=requested,
         workloads=workloads,
         text=text,
         hosts=hosts,
@@ -238,54 +240,54 @@ def _read_workload(document: Document, key: TomlKey, use: str | None) -> Any:
 
 
 def _read_run_image(document: Document, workloads: Sequence[PlannedWorkload], suite_image: ImageSpec) -> ImageSpec:
-    """Return the image of a run: the suite's own, or the one that a workload brings in its place."""
-    brought: ImageSpec | None = None
+    """Return the image of a run: that of the table [image], or that of a workload which provides one."""
+    run_image: ImageSpec | None = None
     for index, planned in enumerate(workloads):
-        wanted = planned.workload.image if isinstance(planned.workload, Workload) else None
-        if wanted is None:
+        provided = planned.workload.image if isinstance(planned.workload, Workload) else None
+        if provided is None:
             continue
         if document.table(("image",)):
             document.add_fault(("image",), f'"{planned.name}" brings the image of its service', "leave [image] out")
-        if brought not in {None, wanted}:
+        if run_image not in {None, provided}:
             what = f'"{planned.name}" brings another image than a workload before it'
-            document.add_fault(("workloads", index), what, "an image is of a whole run: give it a suite of its own")
-        brought = brought or wanted
-    return brought or suite_image
+            document.add_fault(("workloads", index), what, "a run has one image: move the workload to a separate suite")
+        run_image = run_image or provided
+    return run_image or suite_image
 
 
 def _check_image_settings(
     document: Document, workloads: Sequence[PlannedWorkload], stacks: Sequence[Stack], image: ImageSpec
 ) -> None:
-    """Refuse settings of workloads, and commands of stacks, that cannot be right in their image."""
-    if any(key[0] == "image" for key in document.faults):
+    """Record faults of workload settings and stack commands that do not fit the image."""
+    if any(key[0] == "image" for key in document.faults):  # a wrong image would cause misleading faults here
         return
     for index, workload in enumerate(planned.workload for planned in workloads):
         if isinstance(workload, Workload):
             for setting, fault in workload.find_image_faults(image).items():
                 document.add_fault(("workloads", index, setting), fault.message, fault.hint)
             for stack in stacks:
-                own = stack.override.apply_to_workload(workload) if stack.override.command else workload
-                for fault in (
-                    own.find_image_faults(stack.override.apply_to_image(image)).values() if own != workload else ()
-                ):
-                    document.add_fault(("stacks", stack.name, "command"), fault.message, fault.hint)
+                overridden = stack.override.apply_to_workload(workload) if stack.override.command else workload
+                if overridden != workload:
+                    faults = overridden.find_image_faults(stack.override.apply_to_image(image))
+                    for fault in faults.values():
+                        document.add_fault(("stacks", stack.name, "command"), fault.message, fault.hint)
 
 
 def _check_overrides(document: Document, stacks: Sequence[Stack], workloads: Sequence[PlannedWorkload]) -> None:
-    """Refuse own commands that no workload takes, and own images where an image cannot be chosen."""
+    """Record a fault for per-stack commands that no workload runs, and per-stack images of provisioned machines."""
     known = [planned.workload for planned in workloads if isinstance(planned.workload, Workload)]
     for stack in stacks:
-        own, key = stack.override, ("stacks", stack.name)
-        if own.command and known and not any(workload.with_command(own.command) for workload in known):
-            what = "no workload of this suite runs a command of yours"
+        override, key = stack.override, ("stacks", stack.name)
+        if override.command and known and not any(workload.with_command(override.command) for workload in known):
+            what = "no workload of this suite runs a user-supplied command"
             document.add_fault((*key, "command"), what, 'use = "command", "service" or "application" has one')
-        if own.source and stack.layers and getattr(stack.layers[-1], "provisions_machine", False):
+        if override.source and stack.layers and getattr(stack.layers[-1], "provisions_machine", False):
             what = f"the machine that {stack.layers[-1].name} gives gets the image of the run"
             document.add_fault((*key, "image"), what, "leave image out, or measure the versions in two suites")
 
 
 def _read_excluded(document: Document, key: TomlKey) -> tuple[str, ...]:
-    """Return the stacks that do not run a workload; any but the baseline, with which the others are compared."""
+    """Return the stacks that do not run a workload. The baseline must run it, as the others are compared with it."""
     excluded, written = document.texts(key), document.at(key)
     if written is not None and not (isinstance(written, list) and len(written) == len(excluded)):
         document.add_fault(key, "not a list of stacks", 'write names of stacks in brackets, for example ["qemu-tcg"]')
@@ -300,28 +302,28 @@ def _read_excluded(document: Document, key: TomlKey) -> tuple[str, ...]:
 
 
 def _read_bounds(document: Document, workload: TomlKey, suite: LimitsSpec) -> LimitsSpec:
-    """Return the limits of a workload's instances, which lie within those of the suite."""
+    """Return the limits of a workload's instances; a fault is recorded unless they are within those of the suite."""
     key = (*workload, "limits")
     if "limits" in document.table(workload) and not isinstance(document.at(key), dict):
         document.add_fault(key, "not a table", "write [workloads.limits] below the workload, in one pair of brackets")
-    own: BoundsTable = document.build(key, BoundsTable) or BoundsTable()
+    table: BoundsTable = document.build(key, BoundsTable) or BoundsTable()
     for name, bound, most in (
-        ("cpus", own.cpus, suite.cpus),
-        ("memory", own.memory, suite.memory_bytes),
-        ("time", own.time, suite.seconds),
+        ("cpus", table.cpus, suite.cpus),
+        ("memory", table.memory, suite.memory_bytes),
+        ("time", table.time, suite.seconds),
     ):
         if bound is not None and most is not None and bound > most:
             document.add_fault(
                 (*key, name), "more than [limits] allows all workloads", f"raise {name} in [limits], too"
             )
-    limits = (own.cpus or suite.cpus, own.memory or suite.memory_bytes, suite.open_files, own.time or suite.seconds)
-    return LimitsSpec(*limits)
+    cpus, memory_bytes = table.cpus or suite.cpus, table.memory or suite.memory_bytes
+    return LimitsSpec(cpus, memory_bytes, suite.open_files, table.time or suite.seconds)
 
 
 def _apply_limits(
     document: Document, key: TomlKey, workload: Any, limits: LimitsSpec
 ) -> tuple[Any, tuple[LoweredSetting, ...]]:
-    """Return the workload with settings that fit its limits, and those that were lowered."""
+    """Return the workload with settings that fit its limits, and the settings that were lowered."""
     if isinstance(workload, Workload):
         try:
             return apply_limits(workload, limits)
@@ -331,7 +333,7 @@ def _apply_limits(
 
 
 def _read_hosts(document: Document) -> Hosts:
-    """Read the machines of a run. Their paths become absolute, because `tare clean` may run in another folder."""
+    """Return the machines of a run. Their paths become absolute, because `tare clean` may run in another folder."""
     document.refuse_unknown(("hosts",), ("server", "client"))
     key: TomlKey = ("hosts", "client")
     clients = document.at(key)
@@ -339,19 +341,19 @@ def _read_hosts(document: Document) -> Hosts:
         return Hosts(_read_machine(document, ("hosts", "server")), _read_machine(document, key))
     server = _read_machine(document, ("hosts", "server"))
     first, *others = [_read_machine(document, (*key, index)) for index in range(len(clients))]
-    further = tuple(each for each in others if each is not None)
+    extra = tuple(machine for machine in others if machine is not None)
     names = [server.ssh if server else "", *(str(document.table((*key, n)).get("ssh")) for n in range(len(clients)))]
-    for index, name in enumerate(names[1:] if further else ()):
+    for index, name in enumerate(names[1:] if extra else ()):
         if name == names[0]:
             hint = "name other machines; the server can only be the client alone, in one [hosts.client]"
             document.add_fault((*key, index, "ssh"), f"{name} is the server, and one of several clients", hint)
         elif name in names[1 : 1 + index]:
             document.add_fault((*key, index, "ssh"), f"{name} is a client already", "name each machine once")
-    return Hosts(server, first, further)
+    return Hosts(server, first, extra)
 
 
 def _read_machine(document: Document, key: TomlKey) -> SshTarget | None:
-    """Read the table of a machine, if there is one."""
+    """Return the machine of a table; None without such a table, or if it has a fault."""
     read: SshTarget | None = document.build(key, SshTarget)
     if read is not None and (not read.ssh or read.ssh.startswith("-")):
         document.add_fault((*key, "ssh"), "not a machine", 'write ssh = "user@address"')
@@ -363,31 +365,30 @@ def _read_machine(document: Document, key: TomlKey) -> SshTarget | None:
 
 
 def _refuse_undividable_loads(document: Document, hosts: Hosts, workloads: Sequence[PlannedWorkload]) -> None:
-    """Refuse several clients for loads that cannot be divided."""
+    """Record a fault for several clients if a load cannot be divided among them."""
     if not hosts.extra_clients:
         return
     known = [planned for planned in workloads if isinstance(planned.workload, Workload)]
-    whole = [each.name for each in known if each.workload.port is not None and not each.workload.can_split_load]
-    if whole:
-        names = " and ".join(whole)
+    undividable = [each.name for each in known if each.workload.port is not None and not each.workload.can_split_load]
+    if undividable:
+        names = " and ".join(undividable)
         hint = f"name one client, or leave out {names}; the HTTP loads of wrk can be divided, such as that of nginx"
         document.add_fault(("hosts", "client"), f"the load of {names} cannot be divided among several clients", hint)
 
 
 def _read_baseline(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
-    wanted = _baseline_name(document)
-    if _control_name(wanted) in names:
-        document.add_fault(
-            ("stacks", _control_name(wanted)), "this is the name of the A/A control", "give the stack another name"
-        )
-    if names and wanted not in names:
-        hint = did_you_mean(wanted, names, f"write one of {', '.join(names)}")
-        document.add_fault(("suite", "baseline"), f'"{wanted}" is not among the stacks', hint)
-    return wanted
+    baseline = _baseline_name(document)
+    control = _control_name(baseline)
+    if control in names:
+        document.add_fault(("stacks", control), "this is the name of the A/A control", "give the stack another name")
+    if names and baseline not in names:
+        hint = did_you_mean(baseline, names, f"write one of {', '.join(names)}")
+        document.add_fault(("suite", "baseline"), f'"{baseline}" is not among the stacks', hint)
+    return baseline
 
 
 def _baseline_name(document: Document) -> str:
     names = tuple(document.texts(("suite", "stacks")).values())
-    wanted = document.table(("suite",)).get("baseline")
-    return wanted if isinstance(wanted, str) else "native" if "native" in names else "".join(names[:1])
+    written = document.table(("suite",)).get("baseline")
+    return written if isinstance(written, str) else "native" if "native" in names else "".join(names[:1])

@@ -1,4 +1,4 @@
-"""Run-wide tables of a suite, its image and references to foreign images, and limits that shorten workload settings."""
+"""Tables of a suite for the whole run, references to foreign images, and limits that lower workload settings."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tare.suites.document import Document
 
 Until = Literal["decided", "blocks"]
 PRECISION = 0.1
-_SHORTEST_SECONDS = 0.02  # a shorter measurement is no turn
+_SHORTEST_SECONDS = 0.02  # length of the shortest turn
 
 FILES = ("docker-archive:", "oci:", "oci-archive:")
 STORES = ("containers-storage:", "docker-daemon:", "docker://")
 EXAMPLE = "docker-archive:app.tar"
 _HINT = f"write {', '.join((*FILES, *STORES))} and its name there, or the path of a directory or a tar file"
 _KEY = ("image",)
-_FORBIDDEN = re.compile(r"[\s\0]")
+_FORBIDDEN = re.compile(r"[\s\0]")  # no reference of skopeo has white space, and no argument of a program a NUL byte
 
 
 def read_source(text: str, folder: Path | None = None) -> ImageReference:
-    """Read the name of an image; paths, which are relative to the folder or else to the current one, become absolute.
+    """Return the reference to a foreign image; raises UsageError for an invalid name.
 
-    Raises UsageError for one that cannot be.
+    Paths become absolute. They are relative to `folder`, or to the current folder if None.
     """
     transport = next((each for each in (*FILES, *STORES) if text.startswith(each)), "")
     name = text[len(transport) :]
@@ -58,7 +58,7 @@ def read_source(text: str, folder: Path | None = None) -> ImageReference:
 
 
 def check_image_path(path: str) -> str:
-    """Return a path in an image; raises ValueError for what cannot be one."""
+    """Return a path in an image; raises ValueError for an invalid path."""
     if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
         raise ValueError('write a path from the root of the image, for example "/srv/app"')
     return path
@@ -66,7 +66,7 @@ def check_image_path(path: str) -> str:
 
 @dataclass(frozen=True)
 class ImageTable:
-    """The table `[image]`: what every instance runs. `from` is a word of Python, and is read separately."""
+    """Table `[image]`: the image of all instances. `from` is a keyword of Python, and is read separately."""
 
     release: Release = "bookworm"
     packages: tuple[PackageName, ...] = ()
@@ -76,7 +76,7 @@ class ImageTable:
 
 
 def read_image(document: Document) -> ImageSpec:
-    """Read what the image is made of. Its paths become absolute."""
+    """Return the image that the table `[image]` requests, with absolute paths; invalid keys become faults."""
     table: ImageTable = document.build(_KEY, ImageTable, ("from",)) or ImageTable()
     given = document.table(_KEY)
     folder = document.folder.absolute()
@@ -101,7 +101,7 @@ def read_image(document: Document) -> ImageSpec:
 
 @dataclass(frozen=True)
 class SuiteTable:
-    """The table `[suite]`. 30 blocks are the replication of the papers."""
+    """Table `[suite]`. 30 blocks are the replication of the papers."""
 
     stacks: Annotated[tuple[str, ...], Field(min_length=1)]
     name: str = ""
@@ -117,7 +117,7 @@ class SuiteTable:
 
 @dataclass(frozen=True)
 class LimitsTable:
-    """The table `[limits]`."""
+    """Table `[limits]`."""
 
     cpus: Annotated[int, Field(ge=1)] = LimitsSpec.cpus
     memory: Annotated[Size, Field(gt=0)] = LimitsSpec.memory_bytes
@@ -127,7 +127,7 @@ class LimitsTable:
 
 @dataclass(frozen=True)
 class BoundsTable:
-    """The table `[workloads.limits]`: what is left out is as in `[limits]`."""
+    """Table `[workloads.limits]`; None takes the limit of `[limits]`."""
 
     cpus: Annotated[int, Field(ge=1)] | None = None
     memory: Annotated[Size, Field(gt=0)] | None = None
@@ -136,17 +136,17 @@ class BoundsTable:
 
 @dataclass(frozen=True)
 class TelemetryTable:
-    """The table `[telemetry]`."""
+    """Table `[telemetry]`."""
 
     every: Annotated[Duration, Field(ge=0.01, le=3600)] = 0.1
 
 
 def apply_limits(workload: Workload, limits: LimitsSpec) -> tuple[Workload, tuple[LoweredSetting, ...]]:
-    """Return a workload with settings that fit these limits, and what was lowered for it.
+    """Return a workload with settings that fit these limits, and the settings that were lowered.
 
-    Raises ValueError with the reason if there are no such settings.
+    Raises ValueError with the reason if no settings fit.
     """
-    plain: Any = workload  # plug-ins are dataclasses; their common class is none
+    plain: Any = workload  # for mypy: plug-ins are dataclasses, but their base class `Workload` is not
     fitting: Workload = replace(plain, **workload.fit_to_limits(limits))
     has = f"{format_count(limits.cpus, 'CPU')} and {format_size(limits.memory_bytes)} of memory"
     lowered = _list_lowered(workload, fitting, f"an instance has {has}")
@@ -170,16 +170,19 @@ def _setting_type(workload: Workload, setting: str) -> Any:
 
 
 def _shorten(workload: Workload, seconds: float) -> Workload:
-    """Lower the setting that decides how long the workload takes, to the most that fits, in two digits."""
+    """Return the workload with its duration setting lowered to the largest value of two digits that fits.
+
+    Raises ValueError if no value fits.
+    """
     name = workload.duration_setting
     shortest: Workload = workload
     if name in vars(workload):
         kind = _setting_type(workload, name)
         read = TypeAdapter(kind).validate_python
         plain: Any = workload  # as above
-        for fewer in _yield_below(getattr(workload, name)):
-            try:  # what the setting itself refuses is no choice
-                shortest = replace(plain, **{name: read(json.loads(format_setting(fewer, kind)))})
+        for lower in _yield_below(getattr(workload, name)):
+            try:  # the setting's type may reject the value, such as an even number of runs
+                shortest = replace(plain, **{name: read(json.loads(format_setting(lower, kind)))})
             except ValueError:
                 continue
             if shortest.estimate_seconds() <= seconds:
@@ -189,7 +192,7 @@ def _shorten(workload: Workload, seconds: float) -> Workload:
 
 
 def _yield_below(value: float) -> Iterator[float]:
-    """Yield the numbers of two digits below a value, the largest first: whole ones below a whole one."""
+    """Yield the numbers of two digits below a value, the largest first. For an integer, all are integers."""
     for power in range(12, -4, -1):
         for digits in range(99, 9, -1):
             number = digits * 10**power if power >= 0 else digits / 10**-power

@@ -1,7 +1,7 @@
-"""User files and external commands on which a suite depends.
+"""User files and external effects of a suite: uploaded files, and commands that it runs outside of tare.
 
-They lie below `/srv`: a path below the current folder keeps its folders, any other only its name. Words of the command
-that are such a path become the place in the image.
+Files of `tare try` are copied below `/srv` of the image: a path below the current folder keeps its folders, any other
+path only its last name. Words of the command that are such a path become the path in the image.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from pathlib import Path, PurePosixPath
 
 from tare.model.errors import UsageError
 from tare.model.files import exists, is_file
+from tare.plugins.workload import Workload
 from tare.suites.stacks import Stack
-from tare.suites.suite import Suite
+from tare.suites.suite import PlannedWorkload, Suite
 
 _IMAGE_FOLDER = PurePosixPath("/srv")
-# Programs of a distribution: the image has its own, which fit its libraries.
+# Programs there belong to a distribution. The image has other versions, which fit its libraries.
 _SYSTEM_FOLDERS = ("/bin", "/lib", "/sbin", "/usr")
 _LOCAL_FOLDER = "/usr/local"
 
 
 @dataclass(frozen=True)
 class PackedCommand:
-    """A command as it runs in the image, and the files that it needs there.
+    """Command with paths in the image, and the files that it needs there.
 
-    `files` are pairs of the place in the image and the absolute path on this machine.
+    `files` are pairs of a path in the image and an absolute path of this machine.
     """
 
     command: tuple[str, ...]
@@ -34,48 +35,48 @@ class PackedCommand:
 
 
 def collect_files(command: Sequence[str], files: Sequence[str], is_foreign_image: bool) -> PackedCommand:
-    """Return the command with its places in the image, and the files to put there; raises UsageError.
+    """Return the command with paths in the image, and the files to copy there; raises UsageError.
 
-    In an image that others have built (`is_foreign_image`), an absolute path is one of the image's own.
+    In a foreign image, an absolute path of a program is a path in the image.
     """
     for path in files:
         if not exists(path):
             raise UsageError(f"--file {path}: there is no such file or folder", "give a path of this machine")
-    own = [path for path in command[:1] if _is_user_file(path, is_foreign_image)]
-    places: dict[str, str] = {}
+    programs = [path for path in command[:1] if _is_user_file(path, is_foreign_image)]
+    targets: dict[str, str] = {}
     sources: dict[str, str] = {}
-    for path in (*own, *files):
-        places[path] = place = _path_in_image(path)
+    for path in (*programs, *files):
+        targets[path] = target = _path_in_image(path)
         source = str(Path(path).absolute())
-        if (there := sources.setdefault(place, source)) != source and not Path(there).samefile(source):
+        if (other := sources.setdefault(target, source)) != source and not Path(other).samefile(source):
             hint = "rename one of them, or put both into a folder and give that"
-            raise UsageError(f"{path}: {there} has the same name, and they share a folder in the image", hint)
+            raise UsageError(f"{path}: {other} has the same name, and they share a folder in the image", hint)
     for path in command[:1]:
-        if path in places:
-            _refuse_unusable(path, places[path])
-    return PackedCommand(tuple(places.get(word, word) for word in command), tuple(sorted(sources.items())))
+        if path in targets:
+            _refuse_unusable(path, targets[path])
+    return PackedCommand(tuple(targets.get(word, word) for word in command), tuple(sorted(sources.items())))
 
 
 def _is_user_file(path: str, is_foreign_image: bool) -> bool:
-    """Return whether the command's first word is a file of this machine that the image cannot be meant to have."""
+    """Return whether the command's first word means a file of this machine, not a program of the image."""
     if "/" not in path or not is_file(path):
         return False
     if not Path(path).is_absolute():
         return True
-    place = PurePosixPath(path)
-    of_a_system = any(place.is_relative_to(each) for each in _SYSTEM_FOLDERS)
-    return not is_foreign_image and (place.is_relative_to(_LOCAL_FOLDER) or not of_a_system)
+    program = PurePosixPath(path)
+    in_system_folder = any(program.is_relative_to(folder) for folder in _SYSTEM_FOLDERS)
+    return not is_foreign_image and (program.is_relative_to(_LOCAL_FOLDER) or not in_system_folder)
 
 
 def _path_in_image(path: str) -> str:
-    """Return the place of a file in the image."""
+    """Return the path in the image for a file of this machine."""
     parts = PurePosixPath(os.path.normpath(path))
     below = not parts.is_absolute() and ".." not in parts.parts and parts.name
     return str(_IMAGE_FOLDER / (parts if below else Path(path).resolve().name))
 
 
 def _refuse_unusable(path: str, place: str) -> None:
-    """Raise UsageError for a program that nothing could start."""
+    """Raise UsageError for a folder, or a program without permission to execute."""
     if Path(path).is_dir():
         raise UsageError(f"{path}: a folder is no command", f"give the program in it: {path.rstrip('/')}/…")
     if not Path(path).stat().st_mode & 0o111:
@@ -84,7 +85,10 @@ def _refuse_unusable(path: str, place: str) -> None:
 
 
 def list_external_effects(suite: Suite) -> tuple[str, ...]:
-    """Return a line for each of these things, once."""
+    """Return a line for each user-supplied command, image and machine of a suite, without duplicates.
+
+    `tare plan` prints these lines, so that a user can judge the suite of somebody else before running it.
+    """
     return tuple(
         dict.fromkeys(
             (
@@ -98,7 +102,10 @@ def list_external_effects(suite: Suite) -> tuple[str, ...]:
 
 
 def list_user_files(suite: Suite) -> tuple[Path, ...]:
-    """Return the absolute paths of the files and folders here that a suite names, without what is in others."""
+    """Return the absolute paths of all files and folders of this machine that a suite names.
+
+    Files in a folder of the result are left out.
+    """
     found = {Path(os.path.abspath(suite.folder / path)) for path in _list_named_files(suite)}  # noqa: PTH100 - links stay as they are
     return tuple(sorted(path for path in found if found.isdisjoint(path.parents)))
 
@@ -119,30 +126,31 @@ def _list_stack_effects(suite: Suite) -> Iterator[str]:
         yield from (f"{stack.name}: {what}" for layer in stack.layers for what in layer.external_effects())
     for stack in suite.stacks:
         if stack.override.source:
-            yield f"{stack.name}: an image of its own: {stack.override.source}"
+            yield f"{stack.name}: per-stack image: {stack.override.source}"
 
 
 def _list_workload_effects(suite: Suite) -> Iterator[str]:
-    """Yield what each workload starts, with the instances that start it where stacks have different commands."""
+    """Yield a line for each command of a workload, with the instances that run it."""
     for planned in suite.workloads:
         measured = [stack for stack in suite.stacks if stack.name not in planned.exclude]
-        alike: dict[tuple[str, ...], list[Stack]] = {}
+        by_effects: dict[tuple[str, ...], list[Stack]] = {}  # stacks with overrides may run different commands
         for stack in measured:
-            own = stack.override.apply_to_workload(
-                planned.workload.adapt_to_image_spec(stack.override.apply_to_image(suite.image))
-            )
-            alike.setdefault(tuple(own.external_effects("")), []).append(stack)
-        for stacks in alike.values():
-            own = stacks[0].override.apply_to_workload(
-                planned.workload.adapt_to_image_spec(stacks[0].override.apply_to_image(suite.image))
-            )
-            yield from (
-                f"{planned.name}: {what}" for what in own.external_effects(_describe_instances(stacks, len(measured)))
-            )
+            effects = _override_workload(suite, planned, stack).external_effects("")
+            by_effects.setdefault(tuple(effects), []).append(stack)
+        for stacks in by_effects.values():
+            workload = _override_workload(suite, planned, stacks[0])
+            effects = workload.external_effects(_describe_instances(stacks, len(measured)))
+            yield from (f"{planned.name}: {effect}" for effect in effects)
+
+
+def _override_workload(suite: Suite, planned: PlannedWorkload, stack: Stack) -> Workload:
+    """Return the workload with the image and the command of a stack."""
+    image = stack.override.apply_to_image(suite.image)
+    return stack.override.apply_to_workload(planned.workload.adapt_to_image_spec(image))
 
 
 def _describe_instances(stacks: Sequence[Stack], of_all: int) -> str:
-    """Describe in which instances a command runs, and whether that is on bare metal, without isolation."""
+    """Return a text for the instances that run a command, which mentions bare metal, as it has no isolation."""
     where = (
         "in every instance" if len(stacks) == of_all else f"in instances of {', '.join(each.name for each in stacks)}"
     )
@@ -151,8 +159,8 @@ def _describe_instances(stacks: Sequence[Stack], of_all: int) -> str:
 
 
 def _list_host_effects(suite: Suite) -> Iterator[str]:
-    further = {f"client {number}": each for number, each in enumerate(suite.hosts.extra_clients, start=2)}
-    for role, machine in {"server": suite.hosts.server, "client": suite.hosts.client, **further}.items():
+    extra = {f"client {number}": machine for number, machine in enumerate(suite.hosts.extra_clients, start=2)}
+    for role, machine in {"server": suite.hosts.server, "client": suite.hosts.client, **extra}.items():
         if machine is not None:
             yield f"{role}: as root on {machine.ssh}"
         if machine is not None and machine.ssh_config:

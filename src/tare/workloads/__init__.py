@@ -1,4 +1,4 @@
-"""Workloads: one file each, with the workload's name."""
+"""Workloads: a file for each, which has the name of the workload."""
 
 from tare.plugins.workload import Workload
 

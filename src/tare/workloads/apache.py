@@ -1,18 +1,17 @@
 """Apache: a static file over HTTP, and the highest rate of new connections at which it still answers.
 
-One Apache in the instance serves a file from the instance's disk; httperf on the client opens a connection for each
+An Apache in the instance serves a file from the instance's disk. httperf on the client opens a connection for each
 request, at rates that rise until answers no longer follow. The 2015 paper (section 3.2, Figure 4) ran Apache 2.4.7 of
 Ubuntu in its default configuration on Linux, for ten seconds at each rate: at about 4000/s the answers dropped
-dramatically. Here every stack runs the same Apache, with the modules of Debian's default (the event MPM, 150 threads),
-their settings and its format of access log, which goes to /dev/null, so that it fills no disk; port and file are
-tare's own. Its workers run as www-data, which the instance must have.
+dramatically. Here every stack runs the same Apache, with the modules and settings of Debian's default (the event MPM,
+150 threads). Its access log has the default format, but goes to /dev/null, so that it fills no disk. Port and file
+differ from the default. The workers run as www-data, a user that the instance must have.
 
-Values: the knee; over the rate the answers a second, the response time and its standard deviation, and each class of
-errors. loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
+Values: the knee; by rate the answers a second, the response time and its standard deviation, and each class of errors.
+loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
-share of requests that may be without a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the
-file.
+share of requests that may lack a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the file.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ CustomLog /dev/null combined
 
 @dataclass(frozen=True)
 class Apache(HttperfLoad):
-    """A static file over new connections."""
+    """Static file over new connections."""
 
     name = "apache"
     title = "Apache: static file over new connections"

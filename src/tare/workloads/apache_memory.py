@@ -1,13 +1,13 @@
-"""The smallest memory of Apache: with how little it still answers as many new connections as with enough.
+"""Smallest memory of Apache with which it still answers as many new connections as with enough memory.
 
-The server is that of `apache`; httperf on the client opens 4000 connections a second, each for one request. The OSv
-paper (section 3.3) halved the memory of Apache 2.4.7 on Linux from 1 GiB: it was normal down to 256 MB, the least that
-Ubuntu Server is specified for. The paper does not look between its halves; here the gap is divided, and the goal is a
-share of what all the memory of the suite gives at the same rate (loads.memory_search).
+The server is that of `apache`. httperf on the client opens 4000 connections a second, each for one request. The OSv
+paper (section 3.3) halved the memory of Apache 2.4.7 on Linux from 1 GiB: it was normal down to 256 MB, the minimum of
+Ubuntu Server. The paper does not look between its halves. Here the search continues between them, and the goal is a
+share of the answers with all the memory of the suite at the same rate (loads.memory_search).
 
-Settings: `goal`, the share of the answers with all the memory; `precision`, how far the memory that misses the goal may
-be below the one that meets it; `least`, below which none is tried; `rate` of requests; `duration` of each try;
-`timeout` of an answer; `size` of the file.
+Settings: `goal`, the share of the answers with all the memory; `precision`, the largest difference between the memory
+that meets the goal and the one that misses it; `least`, the smallest memory to try; `rate` of requests; `duration` of
+each attempt; `timeout` of an answer; `size` of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tare.workloads.apache import Apache
 
 @dataclass(frozen=True)
 class ApacheMemory(SmallestMemoryAtRate):
-    """The smallest memory of a server of new connections."""
+    """Smallest memory of a web server under new connections."""
 
     name = "apache-memory"
     title = "Apache: smallest memory"

@@ -1,19 +1,20 @@
-"""An application of several services: one is under test, the others run beside it, and your load drives it.
+"""Application of several services: one is under test, the others are sidecars, and a user-supplied load drives it.
 
-VTmark (section 6) asked what virtualization costs a dictionary: its web service was under test, databases, caches and
-log ran together on one other host, and simulated users searched. This workload runs any application that a folder
-describes in `application.toml` (see docs/applications.md). The service under test runs in an instance of
-every stack. What runs beside it is the same for all stacks: plain instances on the client's side, of images of their
-own, with the client's CPUs. All services find one another by their names.
+VTmark (section 6) measured the cost of virtualization for a dictionary: its web service was under test, databases,
+caches and log ran together on another host, and simulated users searched. This workload runs any application that a
+folder describes in `application.toml` (see docs/applications.md). The service under test runs in an instance of every
+stack. The sidecar services are the same for all stacks: plain instances on the client's side, of separate images, with
+the client's CPUs. All services find one another by their names.
 
-Each trial starts all of it again: the instance under test, then the services beside, each when the one before it is
-ready, then the service under test, and then the load, once. A service that ends fails the trial. The load is a command
-on the client with metrics of its own; its whole output is kept. There are no turns: the stacks of a block are measured
-one after the other. The application brings the image of its service, so that the suite has no `[image]`.
+Each trial starts the whole application again: the instance under test, then the sidecar services, each when the one
+before it is ready, then the service under test, and then the load, once. A service that ends fails the trial. The load
+is a command on the client with user-defined metrics; its whole output is stored. There are no turns: the stacks of a
+block are measured one after the other. The application provides the image of its service, so that the suite has no
+`[image]`.
 
-Settings: `folder` of the application (tare's own server alone, under wrk, unless said); `parameters`, a table of what
-the application leaves open, such as its number of users; `duration`, about how long the load takes with these, for the
-plan (as the application says unless said).
+Settings: `folder` of the application (default: tare's server `micro` by itself, under wrk); `parameters`, a table of
+values that the application leaves open, such as its number of users; `duration`, about how long the load takes with
+these, for the plan (default: the application's estimate).
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def _read_application(folder: object, info: ValidationInfo) -> Application:
 
 @dataclass(frozen=True)
 class ApplicationWorkload(Workload):
-    """An application of several services."""
+    """Application of several services."""
 
     name = "application"
     title = "An application"
@@ -81,63 +82,63 @@ class ApplicationWorkload(Workload):
     duration: Annotated[Duration, Field(ge=0, le=86400)] = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse parameters that the application does not have."""
+        """Raise ValueError for parameters that the application does not have."""
         self.application.complete_parameters(self.parameters)
 
     @property
     def application(self) -> Application:
-        """What is run."""
+        """Application of the folder, or the built-in one."""
         return self.folder or _MICRO_APPLICATION
 
     @property
     def metrics(self) -> Sequence[Metric]:
-        """Those of the load."""
+        """Metrics of the load."""
         return tuple(each.metric for each in self.application.load.metrics)
 
     @property
     def image(self) -> ImageSpec | None:
-        """The image of the service under test; the suite's for tare's own server."""
+        """Image of the service under test; None, which means the suite's image, for the built-in application."""
         return self.application.under_test.image if self.folder else None
 
     @property
     def hostname(self) -> str:
-        """The name of the service under test, if there are others."""
+        """Name of the service under test, by which sidecar services find it; "" without sidecars."""
         return self.application.under_test.name if self.application.beside else ""
 
     @property
     def sidecars(self) -> tuple[Sidecar, ...]:
-        """The other services, in the order of their start."""
+        """Sidecar services, in the order of their start."""
         return self.application.create_sidecars(self.application.complete_parameters(self.parameters))
 
     @property
     def programs(self) -> Sequence[str]:
-        """The program of the service under test."""
+        """Program of the service under test."""
         service = self.application.under_test
         return service.image.find_program(service.command)
 
     @property
     def port(self) -> int | None:
-        """Where the service under test listens."""
+        """Port of the service under test."""
         return self.application.under_test.port
 
     @property
     def client_packages(self) -> Sequence[str]:
-        """Those of the load, and what asks whether services are ready."""
+        """Packages of the load, and of the readiness probe."""
         return (*self.application.load.packages, "curl")
 
     @property
     def client_files(self) -> tuple[tuple[str, str], ...]:
-        """Those of the load."""
+        """Files of the load."""
         return self.application.load.files
 
     def with_command(self, command: tuple[str, ...]) -> Self:
-        """Return it with another command of the service under test."""
+        """Return the workload with another command of the service under test."""
         return self._with_tested_service(replace(self.application.under_test, command=command))
 
     def adapt_to_image(self, image: Image) -> Self:
-        """Return it with the port that the image of the service under test exposes, where the application sets none.
+        """Return the workload with the port that the image of the service under test exposes, unless one is set.
 
-        Raises SuiteError where neither sets one.
+        Raises SuiteError if neither the application nor the image has a port.
         """
         service = self.application.under_test
         if service.port:
@@ -149,47 +150,46 @@ class ApplicationWorkload(Workload):
         return self._with_tested_service(replace(service, port=port))
 
     def _with_tested_service(self, service: UserService) -> Self:
-        """Return it with this in place of the service under test."""
         return replace(self, folder=replace(self.application, under_test=service))
 
     def user_file_paths(self) -> Sequence[str]:
-        """Return the application's folder."""
+        """Return the application's folder; () for the built-in application."""
         return (self.application.folder,) if self.folder else ()
 
     def external_effects(self, instances: str) -> Sequence[str]:
-        """List the services and the load."""
+        """Return a line for each service and for the load."""
         application = self.application
         line = partial(_format_command, application.complete_parameters(self.parameters))
         lines = [f"{instances}: {line(application.under_test.command_line)}"]
-        for each in application.beside:
-            who = "as its image's user" if each.image.source else "as root"
-            lines.append(f"{who} beside it, on the client's side: {line(each.command_line)}")
+        for sidecar in application.beside:
+            user = "as its image's user" if sidecar.image.source else "as root"
+            lines.append(f"{user} as a sidecar on the client's side: {line(sidecar.command_line)}")
         lines.append(f"as root on the client: {line(application.load.command)}")
-        further = f"as root on clients beside the first, if there are any: {line(application.load.worker)}"
-        return (*lines, *([further] if application.load.worker else ()))
+        worker = f"as root on extra clients, if there are any: {line(application.load.worker)}"
+        return (*lines, *([worker] if application.load.worker else ()))
 
     @property
     def can_split_load(self) -> bool:
-        """Where the application says what further clients run."""
+        """Whether the application has a worker command for extra clients."""
         return bool(self.application.load.worker)
 
     def service(self, listen: str) -> Service:
-        """Return the service under test, with its places filled."""
+        """Return the service under test, with its placeholders filled."""
         return self.application.under_test.to_service(listen, self.application.complete_parameters(self.parameters))
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the load, once; raises TrialFailed if it fails."""
+        """Run the load once; raises TrialFailed if it fails."""
         application = self.application
         yield application.load.run(setup, application.under_test, application.complete_parameters(self.parameters))
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the metrics of the load; raises TrialFailed if one is missing, or is there twice."""
+        """Return the metrics of the load; raises TrialFailed if one is missing or occurs twice."""
         check_labels(raw, [LABEL])
         return read_metrics(self.application.load.metrics, raw[0].text, raw[0].errors)
 
     @property
     def duration_setting(self) -> str:
-        """None: the load takes as long as it takes."""
+        """Empty name, because no setting changes how long the load takes."""
         return ""
 
     def estimate_seconds(self) -> float:
@@ -198,5 +198,4 @@ class ApplicationWorkload(Workload):
 
 
 def _format_command(parameters: Parameters, command: Sequence[str]) -> str:
-    """Return a command line for people."""
-    return shlex.join(fill_words(command, parameters)) or "the image's own command"
+    return shlex.join(fill_words(command, parameters)) or "the image's command"

@@ -1,18 +1,17 @@
-"""BIND: an authoritative name server asked for one name, and the highest rate of queries at which it still answers.
+"""BIND: queries of one name to an authoritative name server, and the highest rate at which it still answers.
 
-One BIND in the instance has one zone; dnsperf on the client asks for one name over UDP at rates that rise until answers
+A BIND in the instance serves one zone. dnsperf on the client queries one name over UDP at rates that rise until answers
 no longer follow. The 2015 paper (section 3.1, Figures 2 and 3) ran BIND 9.10.1 on OSv and 9.8.4 on Linux, from 1000
-queries a second on, with queryperf: Linux sustained about 19000/s, OSv about 28000/s. queryperf is no longer made, and
-dnsperf is its successor. The paper gives no length of its runs for DNS; here it is `duration`, and a rate is decided by
-several runs. Every stack runs the same BIND, with as many threads as it sees CPUs, as root. Under gVisor of
-2022, as in Debian 12, it ends as it starts, by an assertion on the range of ports.
+queries a second on, with queryperf: Linux sustained about 19000/s, OSv about 28000/s. queryperf is no longer
+maintained, and dnsperf is its successor. The paper gives no length of its runs for DNS. Here it is `duration`, and
+several runs decide on a rate. Every stack runs the same BIND, with a thread for each CPU that it sees, as root. Under
+gVisor of 2022, as in Debian 12, BIND aborts at its start by an assertion on the range of ports.
 
-Values: the knee; over the rate the answers a second, their mean latency and its standard deviation, lost queries, and
-answers other than NOERROR. loads.knee defines the knee and its search, workloads/bind.py lists the
-limits of the client.
+Values: the knee; by rate the answers a second, their mean latency and its standard deviation, lost queries, and answers
+other than NOERROR. loads.knee defines the knee and its search, workloads/bind.py lists the limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
-share of queries that may be without a good answer; `resolution` of the knee; `timeout` of an answer.
+share of queries that may lack a good answer; `resolution` of the knee; `timeout` of an answer.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric, RawOutput, Service, Value
 from tare.plugins.workload import MeasurementContext
 
-DNS_PORT = 15353  # not the usual one, which the machine may use
+DNS_PORT = 15353  # a server of the machine may occupy the usual port
 _QUERIES_PATH = "/srv/tare-dnsperf"
 _QUERIES_PER_THREAD, _MAX_THREADS = 10_000, 100
-_BUFFER_KILOBYTES = "1024"  # of a socket, if the client's kernel allows as much
+_BUFFER_KILOBYTES = "1024"  # requested socket buffer, which the client's kernel may limit
 _NONE_LOST = re.compile(r"Queries lost: +0 ")
 _N, _F = r"\d{1,15}", r"\d{1,15}\.\d+"
 _RESULT = re.compile(
@@ -72,21 +71,22 @@ www IN A 192.0.2.2
 
 @dataclass(frozen=True)
 class Bind(KneeLoad):
-    """One name of an authoritative server.
+    """Knee search for queries of one name to an authoritative server.
 
-    dnsperf asks for it over UDP, and does not wait for answers. What dnsperf cannot do, as of version 2.10:
+    dnsperf sends the queries over UDP, and does not wait for answers. Limits of dnsperf 2.10:
 
-    - It stops at 100 queries without an answer (`-q`): the rate is missed silently. tare allows as many as it sends in
-      `timeout`, and checks how many were sent.
-    - Until it has sent as many as `-q` allows, a thread pauses after every second query: it sends 20,000/s at most, and
-      then catches up in a burst. So there is a thread for each 10,000/s, and for each CPU of the client.
-    - Queries without an answer are not in its latency: they are in `lost`.
-    - It prints the deviation of the latency from two answers on: a rate with a single one has no `latency-sd`.
-    - What the client's kernel drops, as dnsperf does not read it in time, is counted, and is no loss of the server.
-    - While an answer is missing, it looks for it without a pause: its CPU time then means nothing, and is not kept. A
-      client without CPU time to spare is seen by what it did not send, and by what its kernel dropped.
+    - It stops sending at 100 outstanding queries (`-q`), and so silently misses the rate. tare raises `-q` to the
+      number of queries in `timeout`, and checks how many were sent.
+    - Until a thread has sent as many queries as `-q` allows, it pauses after every second query. It sends at most
+      20,000/s, and then catches up in a burst. So there is a thread for each 10,000/s, and for each CPU of the client.
+    - Its latency leaves out queries without an answer. They are in the metric `lost`.
+    - It prints the standard deviation of the latency from two answers on: a rate with one answer has no `latency-sd`.
+    - If it does not read answers in time, the client's kernel drops them. tare counts these, as they are no loss of the
+      server.
+    - While an answer is missing, it polls without a pause. Its CPU time then means nothing, and is not stored. An
+      overloaded client shows by queries that it did not send, and by answers that its kernel dropped.
 
-    What the server still answers after a run counts: up to a socket's buffer of queries, some hundreds.
+    Answers that arrive after a run count: up to a socket buffer of queries, some hundreds.
     """
 
     name = "bind"
@@ -107,13 +107,13 @@ class Bind(KneeLoad):
     question = "www.tare.test A"
 
     def service(self, listen: str) -> Service:
-        """Return named in the foreground; it answers over TCP, too, which tare waits for."""
+        """Return named in the foreground. It also listens over TCP, which tare's readiness probe uses."""
         address = "any" if listen == "0.0.0.0" else listen  # noqa: S104 - compared, not bound
         files = ((_CONFIGURATION_PATH, _CONFIGURATION.replace("LISTEN", address)), (_ZONE_PATH, _ZONE))
         return Service(("/usr/sbin/named", "-g", "-c", _CONFIGURATION_PATH), DNS_PORT, files)
 
     def run_rate(self, setup: MeasurementContext, rate: int) -> RawOutput:
-        """Run dnsperf; its text ends with what the client dropped."""
+        """Run dnsperf; the output ends with the number of answers that the client's kernel dropped."""
         client = setup.client
         client.write(_QUERIES_PATH, f"{self.question}\n")
         place = ("-s", server_address(setup), "-p", str(server_port(setup, self.name, DNS_PORT)), "-d", _QUERIES_PATH)
@@ -131,7 +131,7 @@ class Bind(KneeLoad):
         return replace(raw, text=f"{raw.text}client: dropped {dropped}\n", client_cpu=share)
 
     def read_rate_result(self, raw: RawOutput, rate: int) -> RateResult:
-        """Read what dnsperf printed."""
+        """Return the result that dnsperf printed; raises TrialFailed for any other output."""
         found = _RESULT.fullmatch(raw.text)
         if found is None or not self._matches_request(found, rate):
             raise TrialFailed(f"dnsperf gave no result at {rate}/s as asked; {quote_output(raw.text)}", _HINT)
@@ -148,12 +148,12 @@ class Bind(KneeLoad):
         return RateResult(share, tuple(values), client)
 
     def _matches_request(self, found: re.Match[str], rate: int) -> bool:
-        """Return whether it is the result of this run, with a deviation where there is more than one answer."""
+        """Return whether the output is of this run, and has a standard deviation if there are several answers."""
         asked = (int(found["rate"]), float(found["duration"])) == (rate, round(self.duration, 6))
         return asked and (found["sd"] is not None) == (int(found["completed"]) > 1)
 
     def _describe_client_problem(self, found: re.Match[str], sent: int, good: int, requested: float) -> str:
-        """Return what the client could not do where not all was answered; empty if that was the server."""
+        """Return the limit of the client that explains missing answers; "" if the server did not answer."""
         least = 1 - self.tolerance
         if found["dropped"] != "unknown" and good + int(found["dropped"]) >= least * requested:
             return f"the client's kernel dropped {found['dropped']} answers, for want of a buffer"
@@ -163,7 +163,7 @@ class Bind(KneeLoad):
 
 
 def _read_dropped_datagrams(client: Host) -> int | None:
-    """Read how many datagrams the client's kernel dropped for want of a buffer; None where it does not report it."""
+    """Return how many datagrams the client's kernel has dropped for lack of a buffer; None if it is not reported."""
     lines = [line.split() for line in client.read("/proc/net/snmp").splitlines() if line.startswith("Udp:")]
     if len(lines) != 2 or "RcvbufErrors" not in lines[0]:
         return None

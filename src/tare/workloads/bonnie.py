@@ -1,18 +1,21 @@
 """Bonnie++: a large file written, rewritten and read, by character and by block, in bytes a second.
 
-VTmark ran Bonnie++ 1.98 with `-q -r 16000 -z 1580230295 -x 3 -n 2500` (Table 2; the `1000` after it must be the user's
-number, as Bonnie++ takes no argument by itself). Its Figure 5 has output and input per character and per block, the
-rewriting, and their relative standard deviations over the three runs. tare reports the same: the mean of the `runs`,
-and a `…-deviation` for each. `memory = "16000MiB"` and `files = 2500` are VTmark's; it was not root as tare is.
+VTmark ran Bonnie++ 1.98 with `-q -r 16000 -z 1580230295 -x 3 -n 2500` (Table 2; the `1000` after it must be the number
+of the user, because Bonnie++ takes no positional argument). Its Figure 5 has output and input per character and per
+block, the rewriting, and their relative standard deviations over the three runs. tare reports the same: the mean of the
+`runs`, and a `…-deviation` for each. `memory = "16000MiB"` and `files = 2500` are VTmark's values. tare runs Bonnie++
+as root, which VTmark did not.
 
-A character is a system call that moves one byte. Bonnie++ moves 3 MiB so, which a fast machine reads in less than the
-half second that Bonnie++ needs for a result: here it is `characters`. If `files` is not 0, it also creates and deletes
-1024 times as many empty files; VTmark excluded these results as too volatile, and so does tare.
+A character is a system call that moves one byte. Bonnie++ moves 3 MiB in this way, which a fast machine reads in less
+than the half second that Bonnie++ needs for a result. Here `characters` sets the amount. If `files` is not 0, Bonnie++
+also creates and deletes 1024 times as many empty files. VTmark excluded these results as too volatile, and so does
+tare.
 
-The file is twice as large as `memory`; a suite that gives the instance more memory is refused. Caches are dropped
-before each trial, but Bonnie++ reads what it has just written, and its own way around them (`-D`) is for writing alone,
-and breaks that of single bytes. So tare counts what the machine's disks move, and a caution has what they did not
-see. Bonnie++ syncs the file after each part, which counts. It cannot pause, so stacks are measured one after the other.
+The file is twice as large as `memory`. A suite that gives the instance more memory is an error. Caches are dropped
+before each trial, but Bonnie++ reads back the file that it has just written. Its option `-D`, which bypasses caches,
+applies to writes only, and breaks writes of single bytes. So tare counts the bytes that the machine's disks move, and
+adds a caution for bytes that did not reach them. Bonnie++ syncs the file after each part, within the measured time. It
+cannot pause, so stacks are measured one after the other.
 
 Settings: `place`, the root of the instance or a data volume; `memory`; `characters`, the bytes that are moved singly;
 `runs`, in one instance; `files`, times 1024; `seed`.
@@ -37,8 +40,8 @@ from tare.model.units import Size, format_size
 from tare.plugins.workload import MeasurementContext
 
 _MEBIBYTE = 1024**2
-_BYTES_PER_INODE = 16384  # of ext4: a disk of so many bytes has room for one more file
-# The line of names has two names too few, so what counts is the place: each result is followed by its share of CPU.
+_BYTES_PER_INODE = 16384  # default of ext4: one inode, and so one file, for this many bytes of disk
+# The line of names lacks two names, so results are read by position. Each result is followed by its CPU share.
 _HEAD = re.compile(r"format_version,bonnie_version,name,[a-z_,]+", re.ASCII)
 _FIELDS, _FIRST_RESULT = 50, 9
 _PARTS = {
@@ -63,7 +66,7 @@ WholeSize = Annotated[Size, AfterValidator(_check_whole_mebibytes)]
 
 @dataclass(frozen=True)
 class Bonnie(FileWorkload):
-    """A large file, written and read in sequence."""
+    """Large file, written and read in sequence."""
 
     name = "bonnie"
     title = "Bonnie++: a large file"
@@ -81,18 +84,18 @@ class Bonnie(FileWorkload):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 1580230295
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
-        """Refuse more memory than the file is made for, by a ValueError."""
+        """Raise ValueError if an instance has more memory than the size of the file allows."""
         if limits.memory_bytes > self.memory:
             raise ValueError(self._describe_too_small(limits.memory_bytes))
         return {}
 
     @property
     def needed_bytes(self) -> int:
-        """The large file, and room for the inodes of the others."""
+        """Bytes of the large file, and room for the inodes of the small files."""
         return self._file_bytes + 1024 * self.files * _BYTES_PER_INODE
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run Bonnie++ inside; raises TrialFailed if it fails, or if the file may lie in memory."""
+        """Run Bonnie++ inside; raises TrialFailed if it fails, or if the file may fit into the page cache."""
         inside = self.create_folder(setup)
         self._check_memory(setup)
         setup.drop_caches()
@@ -103,7 +106,7 @@ class Bonnie(FileWorkload):
         yield RawOutput(self.name, output.argv, text.decode("utf-8", "replace"), output.seconds, disk_share=share)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the mean and the deviation of all runs; raises TrialFailed unless each run has a whole result."""
+        """Return mean and relative deviation of the runs; raises TrialFailed unless each run has a complete result."""
         check_labels(raw, [self.name])
         head, *rows = raw[0].text.splitlines() or ("",)
         is_whole = raw[0].text.endswith("\n") and _HEAD.fullmatch(head) and len(rows) == self.runs
@@ -118,7 +121,7 @@ class Bonnie(FileWorkload):
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: at 300 MB/s, 4 million characters and 50,000 files a second."""
-        blocks = 4 * self._file_bytes / 300e6  # written once, rewritten, which reads it, too, and read
+        blocks = 4 * self._file_bytes / 300e6  # written, read and written again by the rewriting, and read
         return self.runs * (5 + blocks + 2 * self.characters / 4e6 + 6 * 1024 * self.files / 50e3)
 
     @property
@@ -138,12 +141,12 @@ class Bonnie(FileWorkload):
 
     def _build_command(self) -> tuple[str, ...]:
         what = ("-r", f"{self.memory // _MEBIBYTE}", "-n", f"{self.files}", "-x", f"{self.runs}")
-        # Without a space: Bonnie++ takes `-f 10` for no characters at all.
+        # `-f10` without a space, because the argument is optional: `-f 10` would move no characters at all.
         how = ("-z", f"{self.seed}", f"-f{self.characters // _MEBIBYTE}", "-m", "tare", "-u", "root")
         return ("bonnie++", "-q", "-d", self.folder, "-s", f"{self._file_bytes // _MEBIBYTE}", *what, *how)
 
     def _is_result(self, row: str) -> bool:
-        """Return whether a line is a result with these settings; it names the size in M or in G."""
+        """Return whether a line is a result with these settings. Bonnie++ prints the size in M or in G."""
         fields, size = row.split(","), self._file_bytes // _MEBIBYTE
         sizes = (f"{size}M", f"{size // 1024}G" if size % 1024 == 0 else "")
         is_asked = len(fields) == _FIELDS and [fields[0], *fields[2:5]] == ["1.98", "tare", "1", str(self.seed)]
@@ -151,7 +154,7 @@ class Bonnie(FileWorkload):
 
 
 def _read_speed(field: str, name: str) -> float:
-    """Read the bytes a second of one part of one run; raises TrialFailed where it is missing or absurd."""
+    """Return the bytes a second of one part of one run; raises TrialFailed if it is missing or impossible."""
     if field == "+++++":
         what = f"bonnie++ was too quick to measure {name}: it prints +++++ for what takes less than half a second"
         raise TrialFailed(what, "give bonnie more `characters`, or for blocks more `memory`")

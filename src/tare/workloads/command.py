@@ -1,21 +1,21 @@
-"""A command of your own: its wall time, CPU time and memory, and what it prints.
+"""User-supplied command: its wall time, CPU time and memory, and numbers of its output.
 
-The same command runs in an instance of every stack, from the same image. Its wall time is taken inside, from the start
-of the program to its end, as are its CPU time in user mode and in the kernel and its largest resident memory (those of
-the command and of all children that it waited for; the memory is that of the largest of them). Metrics of your own are
-numbers of its output. With these, they make the headline; without, the wall time does. The time to start an instance is
-not in it: that is the workload `startup`.
+The same command runs in an instance of every stack, from the same image. Its wall time is measured inside, from the
+start of the program to its end. So are its CPU time in user mode and in the kernel, and its largest resident memory.
+Both include the children that it waited for; the memory is that of the largest process. User-defined metrics are
+numbers of the output. They are the headline; without them, the wall time is. The time to start an instance is not
+included: the workload `startup` measures it.
 
-One run of the command is a turn, so that stacks alternate, however long it takes. It has no terminal, nothing on its
-standard input, the environment `PATH` and `HOME`, and it is root. What it leaves running is ended. A line is split into
-words as a shell does it, but no shell runs it: write `sh -c '…'` for one. In an image that others have built (`from` of
-`[image]`), user, environment and folder are the image's, and its entry point comes before the words, as in engines;
-what prepares the command has none.
+One run of the command is a turn, so that stacks alternate, however long it takes. The command has no terminal, no
+standard input, and the environment `PATH` and `HOME`. It runs as root. tare ends all processes that it leaves behind. A
+line is split into words as by a shell, but no shell runs it: write `sh -c '…'` for a shell. In a foreign image (`from`
+of `[image]`), user, environment and folder are the image's, and its entry point comes before the command, as in
+container engines. The entry point does not apply to `prepare`.
 
-Settings: `command`, a list of words or a line; `packages`, Debian's, which the image has for it; `metrics`, tables of
-`name`, `pattern` or `pointer`, `unit` and `better`; `prepare`, a command that runs before each run and does not count;
-`warm_up`, runs that do not count; `runs`, how many count, or 0 for as many as begin within `duration`, 20 at most;
-`timeout` of each; `exit_codes` that are no failure.
+Settings: `command`, a list of words or a line; `packages`, the Debian packages that the image gets for it; `metrics`,
+tables of `name`, `pattern` or `pointer`, `unit` and `better`; `prepare`, a command that runs before each run and does
+not count; `warm_up`, runs that do not count; `runs`, the number of runs that count, or 0 for the runs that begin within
+`duration`, 20 at most; `timeout` of each run; `exit_codes` that are no failure.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _USAGE_METRICS = (
     Metric("system", "CPU time in the kernel", "s", "lower", headline=False),
     Metric("memory", "Largest resident memory", "bytes", "lower", headline=False),
 )
-# `rusage` (programs/rusage.c) starts the command, waits for it, and prints a line after all that it printed, which is
-# read the same way on every stack. `supervise` around it ends what the command leaves behind, which would be in
-# the way of the other stacks' turns. Earlier versions recorded `tare-measure` in raw outputs.
+# `rusage` (programs/rusage.c) starts the command, waits for it, and prints its usage as the last line, in the same
+# way on every stack. `supervise` ends the processes that the command leaves behind, which would disturb other stacks'
+# turns.
 _RUSAGE_PREFIX = (SUPERVISE, "--", "/usr/lib/tare/rusage")
 _SECONDS = r"\d{1,9}\.\d{6,9}"
 _LINE = re.compile(
@@ -54,14 +54,14 @@ _LINE = re.compile(
     rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
     re.ASCII,
 )
-_MAX_BYTES = 1 << 20  # 20 runs on ten stacks in 30 blocks would fill 6 GiB
+_MAX_BYTES = 1 << 20  # of output: 20 runs on ten stacks in 30 blocks would fill 6 GiB of the run folder
 _STDIN = "(?:stdin|standard input)"
-_ASKS_FOR_INPUT = re.compile(  # not every line with `stdin`: gzip names so what it reads, whatever is wrong with it
+_ASKS_FOR_INPUT = re.compile(  # not every line with `stdin`: gzip calls its input so in all of its errors
     rf"\btty\b|terminal|end of file|\bEOF\b|inappropriate ioctl|\b(?:on|from|via) {_STDIN}|{_STDIN} (?:is|was|isn't)",
     re.IGNORECASE,
 )
 _NO_FILE = re.compile(r"no such file or directory|(?:can't|cannot) open", re.IGNORECASE)
-_NOT_FOUND = 127  # of shells and env: there is no such program
+_NOT_FOUND = 127  # exit code of shells and env for a missing program
 _PROGRAM = re.compile(
     r"env: (?:can't execute )?['\u2018](?P<of_env>[^'\u2019\n]+)['\u2019]: No such file"
     r"|(?:^|: )(?P<of_shell>[^\s:]+): (?:command )?not found$",
@@ -74,25 +74,22 @@ _ENDLESS = (
     f"all else needs a longer timeout, or less to do; {_NO_INPUT}"
 )
 _MAX_RUNS = 20  # within a duration
-_USUAL_SECONDS = 0.2  # of a run, whose length is unknown before
+_USUAL_SECONDS = 0.2  # estimate of a run, whose length is unknown beforehand
 
 
 def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[Value, ...]]:
-    """Read what a command printed, and the values of what every command has.
+    """Return the output of a command, and the values of time, CPU usage and memory.
 
     Raises TrialFailed unless it ended with one of these exit codes.
     """
     found = _LINE.fullmatch(raw.text)
     if found is None:
-        raise TrialFailed(f"nobody knows what the command used; {quote_output(raw.text)}", _OUTPUT_HINT)
+        raise TrialFailed(f"the output lacks the line with the command's usage; {quote_output(raw.text)}", _OUTPUT_HINT)
     name, code = _command_name(raw.argv[len(_RUSAGE_PREFIX) :]), int(found["code"])
     if code not in exit_codes:
-        said = (
-            last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("entrypoint: ")
-            or "it printed nothing"
-        )
+        printed = last_lines(raw.errors.strip() or found["output"].strip()).removeprefix("entrypoint: ")
         hint = _choose_hint(code, found["output"] + raw.errors, is_foreign_image=ENTRYPOINT in raw.argv)
-        raise TrialFailed(f"{name}: {_describe_exit_code(code)}: {said}", hint)
+        raise TrialFailed(f"{name}: {_describe_exit_code(code)}: {printed or 'it printed nothing'}", hint)
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     others = (Value(metric.name, None, float(found[metric.name])) for metric in _USAGE_METRICS)
@@ -100,7 +97,7 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
 
 
 def _command_name(argv: Sequence[str]) -> str:
-    """Name the command, without what starts it in an image that others have built."""
+    """Return the program of a command line, without the prefix that starts it in a foreign image."""
     return next((word for word in argv if word not in (ENTRYPOINT, OPTIONS_END)), ENTRYPOINT)
 
 
@@ -109,7 +106,7 @@ def _describe_exit_code(code: int) -> str:
 
 
 def _choose_hint(code: int, printed_text: str, is_foreign_image: bool) -> str:
-    """Return what to do about an exit code; `is_foreign_image`: others have built the image."""
+    """Return the hint for an exit code that is a failure."""
     if code == _NOT_FOUND:
         program = _PROGRAM.search(printed_text)
         return _describe_missing_program(program["of_env"] or program["of_shell"] if program else "", is_foreign_image)
@@ -121,13 +118,13 @@ def _choose_hint(code: int, printed_text: str, is_foreign_image: bool) -> str:
     if code < 128 and _NO_FILE.search(printed_text):
         files = "--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite)"
         return f"{files}; {_OUTPUT_HINT}"
-    if code < 128 and not printed_text.strip():  # some say nothing where there is no terminal
+    if code < 128 and not printed_text.strip():  # some programs fail silently without a terminal
         return f"{_NO_INPUT}; {others}"
     return f"{_OUTPUT_HINT}; {others}"
 
 
 def _describe_missing_program(program: str, is_foreign_image: bool) -> str:
-    """Return how a program, empty if it is unknown, gets into the image."""
+    """Return the hint how to get a missing program into the image; `program` is "" if its name is unknown."""
     if not program:
         return f"the image lacks the program, or the interpreter that its first line (#!) names; {_OUTPUT_HINT}"
     if "/" in program:
@@ -146,7 +143,7 @@ def _check_some(codes: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class UserCommand(Workload):
-    """A command of the user's."""
+    """User-supplied command."""
 
     name = "command"
     title = "A command"
@@ -163,47 +160,48 @@ class UserCommand(Workload):
     exit_codes: Annotated[tuple[Annotated[int, Field(ge=0, le=255)], ...], AfterValidator(_check_some)] = (0,)
 
     def __post_init__(self) -> None:
-        """Refuse metrics that could not be distinguished."""
+        """Raise ValueError for two metrics of one name."""
         names = [metric.name for metric in self.all_metrics]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"there are two metrics named {twice[0]}: tare itself has time, user, system and memory")
+        if duplicates := sorted({name for name in names if names.count(name) > 1}):
+            what = f"there are two metrics named {duplicates[0]}"
+            raise ValueError(f"{what}: tare itself has time, user, system and memory")
 
     @property
     def all_metrics(self) -> Sequence[Metric]:
-        """The user's metrics, which then are the headline, and what every command has."""
+        """User-defined metrics, which are the headline if there are any, and the usage of the command."""
         time = Metric("time", "Wall time", "s", "lower", headline=not self.metrics)
         return (*(each.metric for each in self.metrics), time, *_USAGE_METRICS)
 
     @property
     def programs(self) -> Sequence[str]:
-        """The command's program; that which prepares it may bring it."""
+        """Program that the image must have. With `prepare`, only the program of that, which may install the other."""
         return split_words(self.prepare or self.command)[:1]
 
     def with_command(self, command: tuple[str, ...]) -> Self:
-        """Return it with another command."""
+        """Return the workload with another command."""
         return replace(self, command=command)
 
     @property
     def rounds(self) -> int:
-        """A turn for each run."""
+        """Number of turns, one for each run."""
         return self.runs or _MAX_RUNS
 
     @property
     def duration_setting(self) -> str:
-        """The setting that decides how long it takes."""
+        """Setting that decides how long the workload takes."""
         return "runs" if self.runs else "duration"
 
     def external_effects(self, instances: str) -> Sequence[str]:
-        """List the command, and what prepares it."""
+        """Return a line for the command, and a line for `prepare`."""
         commands = (split_words(each) for each in (self.prepare, self.command) if each)
         return tuple(f"{instances}: {shlex.join(words)}" for words in commands)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the command inside again and again; raises TrialFailed without an inside, and when it fails."""
+        """Run the command inside repeatedly; raises TrialFailed without an inside, and if the command fails."""
         inside = setup.require_inside(self.name)
         for _ in range(self.warm_up):
             yield (raw := self._run(inside, setup.start_command)).as_warm_up()
-            self.parse((raw,))  # what is wrong ends the trial now, not with its last run
+            self.parse((raw,))  # a missing metric fails the trial now, not after its last run
         spent_seconds = 0.0
         for _ in range(self.rounds):
             raw = self._run(inside, setup.start_command)
@@ -214,7 +212,7 @@ class UserCommand(Workload):
                 return
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read what a run used, and the user's metrics; raises TrialFailed if one is missing, or the command failed."""
+        """Return usage and user-defined metrics of a run; raises TrialFailed for a failed command or missing metric."""
         check_labels(raw, ["run"])
         output, used = read_usage(raw[0], self.exit_codes)
         return (*read_metrics(self.metrics, output, raw[0].errors), *used)
@@ -225,7 +223,10 @@ class UserCommand(Workload):
         return self.warm_up * _USUAL_SECONDS + counted
 
     def _run(self, inside: Host, start: Sequence[str]) -> RawOutput:
-        """Run the command inside; raises TimedOut with what it had printed, and TrialFailed if it cannot be started."""
+        """Run the command inside once.
+
+        Raises TimedOut with the output so far, and TrialFailed if the command cannot be started or prints too much.
+        """
         if self.prepare:
             inside.run(*start, *(("--only",) if start else ()), *split_words(self.prepare), timeout=self.timeout)
         words = (*start, *((OPTIONS_END,) if start else ()), *split_words(self.command))

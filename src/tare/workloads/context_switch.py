@@ -1,16 +1,16 @@
-"""Context switches: how often a second one CPU goes from one process to another.
+"""Context switches: switches a second of one CPU between two processes.
 
-`perf bench sched pipe` lets two processes pass a number back and forth over two pipes. Each has to wait for the other,
-so every trip there and back is two switches, with the write and the read that cause them. Both are kept on one CPU, the
-first that the instance may use: on two, what is measured is the waking of an idle CPU, which took 17 times as long on a
-virtual machine, and changes with where the scheduler puts them.
+In `perf bench sched pipe`, two processes pass a number back and forth over two pipes. Each has to wait for the other,
+so that every round trip is two switches, with the write and the read that cause them. Both processes are pinned to one
+CPU, the first CPU of the instance. On two CPUs, the benchmark measures the wake-up of an idle CPU. That took 17 times
+as long on a virtual machine, and depends on the placement by the scheduler.
 
-Every turn makes the same number of `loops`, trips there and back, on every stack. perf also counts the time in which
-the second process starts and ends; with few loops, that would be most of what is measured.
+Every turn runs the same number of `loops`, which are round trips, on every stack. perf also counts the time in which
+the second process starts and ends. With few loops, that would be most of the measured time.
 
 None of the papers measured context switches by themselves.
 
-Settings: `loops` of a turn; `repetitions`, the turns.
+Settings: `loops` of a turn; `repetitions`, the number of turns.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ _RESULT = re.compile(
     re.ASCII,
 )
 _CPUS = re.compile(r"pid \d+'s current affinity list: (?P<first>\d+)(?:[-,]\d+)*\n", re.ASCII)
-_SWITCHES = 2  # of a trip there and back
+_SWITCHES = 2  # of a round trip
 
 
 @dataclass(frozen=True)
 class ContextSwitch(FixedLoopBench):
-    """Two processes that wait for each other on one CPU."""
+    """Switches between two processes that wait for each other on one CPU."""
 
     name = "context-switch"
     title = "Context switches"
     metrics = (Metric("rate", "Context switches", "switches/s", "higher"),)
-    benches = (Bench(("sched", "pipe"), _RESULT, _SWITCHES, "rate"),)  # each loop is a trip there and back
+    benches = (Bench(("sched", "pipe"), _RESULT, _SWITCHES, "rate"),)  # a loop is a round trip
     usual_rate = 2e5
 
     loops: Annotated[int, Field(ge=1000, le=MAX_LOOPS)] = 20_000
 
     def perf_command(self, inside: Host) -> tuple[str, ...]:
-        """Keep perf on the first CPU that the instance may use."""
+        """Return the command line that starts perf on the first CPU of the instance; raises TrialFailed."""
         text = inside.run("sh", "-c", 'exec taskset --cpu-list --pid "$$"', timeout=60).text
         if not (found := _CPUS.fullmatch(text)):
             raise TrialFailed(f"taskset did not print the CPUs of {self.name}; {quote_output(text)}")

@@ -1,17 +1,17 @@
-"""DBENCH: what a file server does for its clients, in bytes a second over the number of processes.
+"""DBENCH: file operations of a file server, in bytes a second over the number of processes.
 
-Each process replays the operations that the clients of a file server once asked for (`client.txt` of the package):
-creating, writing, reading, renaming and deleting many files. VTmark ran DBENCH 4.0 for 180 s with 1, 2, 4 and 8
-processes (Table 2; Figure 6): `plain`; `fsync` syncs a file after every write (`-F`); `sync` opens every file with
-O_SYNC (`-s`). `duration = "180s"` is VTmark's, and `place = "volume"` its `-D`.
+Each process replays recorded operations of a file server's clients (`client.txt` of the package): creating, writing,
+reading, renaming and deleting many files. VTmark ran DBENCH 4.0 for 180 s with 1, 2, 4 and 8 processes (Table 2; Figure
+6), in three modes. `plain` has no option, `fsync` syncs a file after every write (`-F`), and `sync` opens every file
+with O_SYNC (`-s`). `duration = "180s"` is VTmark's value, and `place = "volume"` is its `-D`.
 
-Before that time comes a fifth of it as a warm-up; only from 5 s on is there one. DBENCH counts once a second, without
-the last one. It cannot bypass the page cache, in which its files have room: `plain` measures that and the file system,
-on a machine those of its guest; `fsync` and `sync` write through it. Caches are dropped before each point.
-`…-latency` is the longest operation. Each point takes seconds, so stacks are measured one after the other.
+A warm-up of a fifth of the duration precedes it; DBENCH has one from 5 s on. DBENCH counts once a second, without the
+last second. It cannot bypass the page cache, in which its files fit. So `plain` measures the page cache and the file
+system, in a virtual machine those of the guest; `fsync` and `sync` write through it. Caches are dropped before each
+point. `…-latency` is the longest operation. Each point takes seconds, so stacks are measured one after the other.
 
-DBENCH goes on when it cannot open or read a file, and counts the bytes as if it had; and when one of its processes is
-killed, and counts what the others do. Such a trial fails.
+If DBENCH cannot open or read a file, it continues, and counts the bytes nevertheless. If one of its processes is
+killed, it counts the bytes of the others. Such a trial fails.
 
 Settings: `place`, the root of the instance or a data volume; `modes`; `processes`; `duration` of each point, in whole
 seconds.
@@ -37,7 +37,7 @@ from tare.plugins.workload import MeasurementContext
 
 SyncMode = Literal["plain", "fsync", "sync"]
 Processes = Annotated[tuple[int, ...], AfterValidator(rising_check("numbers of processes", 1, 256))]
-_BYTES_EACH = 32 * 1024**2  # what the files of a process take at most
+_BYTES_EACH = 32 * 1024**2  # most bytes that the files of a process take
 _LOAD = "/usr/share/dbench/client.txt"
 _OPTIONS: dict[SyncMode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
 _TITLES: dict[SyncMode, str] = {"plain": "File operations", "fsync": "The same, synced", "sync": "The same, O_SYNC"}
@@ -45,7 +45,7 @@ _PRINTED_BY_MODE: dict[SyncMode, str] = {"plain": "", "fsync": "", "sync": r" \(
 _MARK = r" +\d+ sec"
 _SPEED = r" *\d+ +\d+ +\d+\.\d+ MB/sec  "
 _LATENCY = r"  latency \d+\.\d+ ms"
-# It calls the number 0 a failure, which is that of the first semaphore in a container, and works with it.
+# DBENCH takes the semaphore number 0 for a failure, which is the first number in a container, and works nevertheless.
 _START = rf"(?:failed to create barrier semaphore ?\n)?(?: *\d+ of \d+ processes prepared for launch{_MARK}\n)+"
 _RUN = rf"(?:{_SPEED}warmup{_MARK}{_LATENCY}\n)*(?:{_SPEED}execute{_MARK}{_LATENCY}\n)+(?: *\d+  cleanup{_MARK}\n)*"
 _END = rf" *0  cleanup{_MARK}\n\n Operation +Count +AvgLat +MaxLat\n -+\n(?: \w+ +\d+ +\d+\.\d+ +\d+\.\d+\n)+\n"
@@ -62,7 +62,7 @@ def _check_whole_seconds(duration: float) -> float:
 
 @dataclass(frozen=True)
 class Dbench(FileWorkload):
-    """The file operations of a file server."""
+    """File operations of a file server."""
 
     name = "dbench"
     title = "DBENCH: file server"
@@ -79,7 +79,7 @@ class Dbench(FileWorkload):
 
     @property
     def needed_bytes(self) -> int:
-        """The files of all processes."""
+        """Bytes of the files of all processes."""
         return self.processes[-1] * _BYTES_EACH
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
@@ -88,7 +88,7 @@ class Dbench(FileWorkload):
         for mode, processes in self._points():
             how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", self.folder, *_OPTIONS[mode])
             argv = ("dbench", *how, f"{processes}")
-            setup.drop_caches()  # and write back what others have left
+            setup.drop_caches()  # also writes back dirty pages of earlier points, which would slow this one
             output = inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
             text = (output.stdout + output.stderr).decode("utf-8", "replace")
             if output.exit_code:
@@ -96,14 +96,14 @@ class Dbench(FileWorkload):
             yield RawOutput(f"{mode} {processes}", argv, text, output.seconds)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read throughput and latency of each point; raises TrialFailed for a missing, broken or absurd one."""
+        """Return throughput and latency of each point; raises TrialFailed for a missing, broken or impossible one."""
         labels = [f"{mode} {processes}" for mode, processes in self._points()]
         check_labels(raw, labels)
         pairs = zip(self._points(), raw, strict=True)
         return tuple(value for point, each in pairs for value in self._read_values(each.text, *point))
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: with the warm-ups, and the time to delete all files."""
+        """Estimate the seconds of `measure`, including the warm-ups and the deletion of all files."""
         return len(self.modes) * len(self.processes) * (1.2 * self.duration + 0.5)
 
     def _points(self) -> Iterator[tuple[SyncMode, int]]:
@@ -119,7 +119,7 @@ class Dbench(FileWorkload):
         return Value(mode, float(processes), speed), Value(f"{mode}-latency", float(processes), latency)
 
     def _whole_output_pattern(self, mode: SyncMode, processes: int) -> str:
-        """Return the pattern of a whole output: nothing failed, and all processes lived to delete their files."""
+        """Return the pattern of a complete output, without failures and with all processes alive at the end."""
         seconds = int(self.duration)
         head = rf"dbench version 4\.\d+ - .*\n\nRunning for {seconds} seconds with load '{re.escape(_LOAD)}'"
         warm_up = rf" and minimum warmup {seconds // 5} secs\n"
@@ -129,7 +129,7 @@ class Dbench(FileWorkload):
 
 
 def _find_reason(text: str) -> str:
-    """Return why an output is no result: the first trouble in it is the important one."""
+    """Return why an output is no result. The first error is reported, because later ones usually follow from it."""
     if trouble := _TROUBLE.search(text):
         line = trouble[0][:300]
         return f"the disk may be full: {line}" if " expected to write " in line else line

@@ -1,16 +1,17 @@
-"""fio: reads or writes of one size, in sequence or at random, and how long a request takes.
+"""fio: reads or writes of one size, in sequence or at random, with the latency of requests.
 
-VTmark (2021, its Table 2) measures disks with Bonnie++ and DBENCH; fio is what people take today, and shows the slow
-requests from the usual ones: `latency` has a point for each percentile of a turn, from when a request is made.
+VTmark (2021, its Table 2) measures disks with Bonnie++ and DBENCH. fio is the common tool today, and tells slow
+requests from typical ones: `latency` has a point for each percentile of a turn, from the submission of a request.
 
-The files are written before the first turn. Each turn starts fio again, with as many requests as fill it at the rate so
-far, but 1000 at least, of which the highest percentile leaves out one. Writes end when the disk has them.
+The files are written before the first turn. Each turn starts fio again, with the requests that fill it at the rate so
+far. It has at least 1000 requests, of which the highest percentile leaves out one. Writes end when the disk has them.
 
-O_DIRECT bypasses the caches of files, or they are dropped on all machines of a stack before each turn. It may have no
-effect, as in gVisor: tare counts what the machine's disks move, and a caution has what they did not see.
+Either O_DIRECT bypasses the page cache, or the caches of all machines of a stack are dropped before each turn. O_DIRECT
+may have no effect, as in gVisor. So tare counts the bytes that the machine's disks move, and adds a caution for bytes
+that did not reach them.
 
 Settings: `place`, the root of the instance or a data volume; `pattern`; `block`, the size of a request; `size` of each
-file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` of them on the way, fewer where
+file; `engine`: `psync` waits for each request, `libaio` and `io_uring` have `depth` outstanding requests, or fewer if
 the memory has no room for their blocks; `jobs`, processes with a file each; `caches`, `bypass` or `drop`; `duration`.
 """
 
@@ -35,14 +36,14 @@ from tare.model.units import Duration, Size
 from tare.plugins.workload import MeasurementContext
 
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
-_MIN_REQUESTS = 1000  # requests
-_SECONDS, _SLOWEST_SECONDS = 300.0, 1e6  # time limit of the fewest requests, and bytes a second in writing the files
+_MIN_REQUESTS = 1000  # of a turn, for the 99.9th percentile
+_SECONDS, _SLOWEST_SECONDS = 300.0, 1e6  # time limit of a turn of the fewest requests; least bytes a second of writing
 _HINT = "`tare show` has the whole output; it is that of `fio --output-format=json`, version 3"
 
 
 @dataclass(frozen=True)
 class Fio(TurnWorkload, FileWorkload):
-    """Reads or writes of a file."""
+    """Reads or writes of files."""
 
     name = "fio"
     title = "fio: reads and writes"
@@ -64,23 +65,23 @@ class Fio(TurnWorkload, FileWorkload):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 2.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for settings that do not go together."""
+        """Raise ValueError for settings that contradict each other."""
         if self.size % self.block:
             raise ValueError("`size` is a multiple of `block`")
         if self.engine == "psync" and self.depth > 1:
             raise ValueError('psync has one request on the way: for a `depth`, write engine = "libaio"')
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
-        """Lower the depth until the memory has room for what is on the way."""
+        """Lower the depth until the memory has room for the blocks of all outstanding requests."""
         return {"depth": min(self.depth, max(1, limits.usable_memory_bytes // (self.jobs * self.block)))}
 
     @property
     def needed_bytes(self) -> int:
-        """The files of all jobs."""
+        """Bytes of the files of all jobs."""
         return self.jobs * self.size
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Write the files, and run fio inside, once a turn; raises TrialFailed without an inside."""
+        """Write the files, then run fio inside in each turn; raises TrialFailed without an inside."""
         inside, seeds, least = self.create_folder(setup), itertools.count(1), self._min_requests
         limit = _SECONDS + self.needed_bytes / _SLOWEST_SECONDS
         inside.run(*self._build_command(self.block, 0), "--create_only=1", timeout=limit)
@@ -92,7 +93,7 @@ class Fio(TurnWorkload, FileWorkload):
         )
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read rate and latencies; raises TrialFailed for anything but one whole result with these settings."""
+        """Return rate and latencies; raises TrialFailed for anything but one complete result with these settings."""
         check_labels(raw, [self.name])
         rate, found = self._read_rate(raw[0].text), self._read_job(raw[0].text).child("lat_ns").child("percentile")
         latencies = [Value("latency", each, found.positive(f"{each:.6f}") / 1e9) for each in _PERCENTILES]
@@ -101,12 +102,12 @@ class Fio(TurnWorkload, FileWorkload):
         return (Value("rate", None, rate), Value("bandwidth", None, rate * self.block), *latencies)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`, at 300 MB/s for writing the files, and the start of fio in each turn."""
+        """Estimate the seconds of `measure`: writing the files at 300 MB/s, and the start of fio in each turn."""
         return 2.0 + self.needed_bytes / 300e6 + (1 + self.rounds) * (0.4 + turn_seconds(self.duration))
 
     @property
     def _min_requests(self) -> int:
-        """The fewest requests of a job."""
+        """Fewest requests of a job in a turn."""
         return math.ceil(_MIN_REQUESTS / self.jobs)
 
     @property
@@ -115,7 +116,7 @@ class Fio(TurnWorkload, FileWorkload):
 
     @property
     def _options(self) -> Mapping[str, str | int]:
-        """The options that the output must repeat."""
+        """Options that the output must repeat."""
         how = {"rw": self.pattern, "bs": self.block, "size": self.size, "ioengine": self.engine, "iodepth": self.depth}
         return {**how, "numjobs": self.jobs, "direct": int(self.caches == "bypass"), "overwrite": 1, "end_fsync": 1}
 
@@ -129,7 +130,7 @@ class Fio(TurnWorkload, FileWorkload):
         if self.caches == "drop":
             setup.drop_caches()
         argv, before = self._build_command(requests * self.block, seed), setup.read_disk_bytes()
-        # More than the fewest requests are as many as fill a turn.
+        # The fewest requests may take longer than a turn, for example on a hard disk. More requests fill a turn.
         limit = limit_seconds(turn_seconds(self.duration)) if requests > self._min_requests else _SECONDS
         output, moved = inside.run(*argv, timeout=limit), requests * self.block * self.jobs
         share = disk_traffic_share(
@@ -142,7 +143,10 @@ class Fio(TurnWorkload, FileWorkload):
         return done.positive("total_ios") / (done.positive("runtime") / 1000)
 
     def _read_job(self, text: str) -> ReportObject:
-        """Find what the one job of these settings did; fio may print remarks before its JSON."""
+        """Return the results of the job in fio's report; raises TrialFailed unless it has these settings.
+
+        fio may print remarks before its JSON, which are skipped.
+        """
         report = read_report(re.sub(r"\A.*?^(?=\{$)", "", text, count=1, flags=re.MULTILINE | re.DOTALL), "fio", _HINT)
         job = report.only_entry("jobs")
         options, done = job.child("job options"), job.child(self._direction)

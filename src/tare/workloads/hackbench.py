@@ -1,16 +1,17 @@
-"""hackbench: many processes that send each other messages, which the scheduler has to bring together.
+"""hackbench: messages between many processes, a load of the scheduler.
 
-A group is 20 senders and 20 receivers. Each sender writes a message of 100 bytes to each receiver of its group, again
-and again, over sockets or pipes. None of the papers ran it. This is hackbench as `perf bench sched messaging` has it,
-with its numbers; published results mostly are the seconds of a fixed number of loops, here it is messages a second.
+A group has 20 senders and 20 receivers. In each loop, each sender writes a message of 100 bytes to each receiver of its
+group, over sockets or pipes. None of the papers ran hackbench. The program is `perf bench sched messaging`, with the
+numbers of hackbench. Published results are mostly the seconds of a fixed number of loops; here they are messages a
+second.
 
-Every turn makes the same number of `loops` on every stack, 100 of which are perf's and hackbench's own default. The
-start of the processes is not measured, but their end is, as in all of hackbench's numbers: with few loops it would be
-most of what is measured. perf prints the time in whole milliseconds, 1 to 3 % of such a turn; to resolve less, give
-more loops.
+Every turn runs the same number of `loops` on every stack. 100 loops are the default of perf and hackbench. The start of
+the processes is not measured, but their end is, as in all of hackbench's numbers. With few loops, the end would be most
+of the measured time. perf prints the time in whole milliseconds, 1 to 3 % of such a turn. More loops give a finer
+resolution.
 
-Settings: `kinds`, what carries the messages; `groups`, their numbers, rising; `loops`; `repetitions`, the turns of each
-kind and number.
+Settings: `kinds`, the channels of the messages; `groups`, rising numbers of groups; `loops`; `repetitions`, the turns
+of each kind and number.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from tare.loads.perf_bench import Bench, FixedLoopBench
 from tare.model.trial import Metric, Sweep
 
 MessageChannel = Literal["sockets", "pipes"]
-_RECEIVERS = _SENDERS = 20  # of a group
+_RECEIVERS = _SENDERS = 20  # of a group, fixed in perf
 _MAX_GROUPS = 50  # 2000 processes
 
 
 @dataclass(frozen=True)
 class Hackbench(FixedLoopBench):
-    """Groups of processes that send each other messages."""
+    """Groups of processes that exchange messages."""
 
     name = "hackbench"
     title = "hackbench: messages between processes"
@@ -41,19 +42,19 @@ class Hackbench(FixedLoopBench):
         Metric("pipes", "Messages over pipes", "messages/s", "higher"),
     )
     sweep = Sweep("groups")
-    usual_rate = 1500.0  # of one group
+    usual_rate = 1500.0  # loops a second of one group
 
     kinds: EachOnce[MessageChannel] = ("sockets", "pipes")
     groups: Annotated[tuple[int, ...], AfterValidator(rising_check("numbers of groups", 1, _MAX_GROUPS))] = (1,)
 
     @property
     def turn_seconds(self) -> float:
-        """That of the most groups."""
+        """Usual length of a turn of the most groups."""
         return self.groups[-1] * super().turn_seconds
 
     @property
     def benches(self) -> tuple[Bench, ...]:
-        """One for each kind and number of groups; each loop is a message from each sender to each receiver."""
+        """A benchmark for each kind and number of groups. A loop is a message from each sender to each receiver."""
         return tuple(_create_bench(kind, groups) for kind in self.kinds for groups in self.groups)
 
 

@@ -1,15 +1,15 @@
-"""idle: the memory of an instance in which nothing runs, and the size of the image that it was started from.
+"""idle: memory of an instance in which nothing runs, and the size of the image that it was started from.
 
-VTmark (section 5, "Idle State", Table 4) gives the share of the machine's memory that is in use, and for VirtualBox and
-VMware adds what the guest reports to what the machine uses without it. Here one figure is taken of every technology in
-the same way: the proportional set size of all processes that the instance costs the host, its monitor among them, and
-the kernel memory that its control group is charged where the kernel counts that. Beside it is what the guest itself
-reports as used, where it has a kernel of its own: that leaves out its monitor, and pages that it once used.
+VTmark (section 5, "Idle State", Table 4) gives the used share of the machine's memory. For VirtualBox and VMware it
+adds the memory that the guest reports to the memory that the machine uses without the guest. Here the same figure is
+measured for every technology: the proportional set size of all processes of the instance on the host, including its
+monitor, and the kernel memory of its control group, if the kernel counts it. A separate metric is the used memory that
+a guest with a private kernel reports. It leaves out the monitor, and pages that the guest has used before.
 
-The image's size is that of the form in which the technology keeps it: a folder, an engine's layer, or a disk with its
-kernel. The caches of files count in neither.
+The image's size is that of the format in which the technology stores it: a folder, an engine's layer, or a disk with
+its kernel. The page cache counts in neither.
 
-Settings: `settle`, how long nothing runs before.
+Settings: `settle`, the idle time before the measurement.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Bytes = Annotated[int, Field(gt=0, le=_MAX_BYTES)]
 
 @dataclass(frozen=True)
 class IdleFootprint:
-    """The bytes of an idle instance; None where the host does not report them."""
+    """Bytes of an idle instance; None for those that the host does not report."""
 
     memory_bytes: _Bytes
     kernel_bytes: Annotated[int, Field(ge=0, le=_MAX_BYTES)] | None
@@ -46,7 +46,7 @@ _IDLE_FOOTPRINT = TypeAdapter(IdleFootprint)
 
 @dataclass(frozen=True)
 class Idle(Workload):
-    """Memory of an instance with nothing running."""
+    """Memory of an instance in which nothing runs."""
 
     name = "idle"
     title = "Idle: memory with nothing running"
@@ -63,7 +63,7 @@ class Idle(Workload):
     settle: Annotated[Duration, Field(ge=0, le=600)] = 2.0
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Wait, and read what the instance costs and reports; raises TrialFailed where the host does not report it."""
+        """Wait, then read the footprint of the instance; raises TrialFailed if the host does not report it."""
         if setup.instance_starter is None:
             raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it has a single round")
         setup.client.run("sleep", f"{self.settle:g}", timeout=self.settle + 30)
@@ -74,7 +74,7 @@ class Idle(Workload):
         yield RawOutput("cost", (), json.dumps(asdict(cost)) + "\n", 0.0)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the bytes; raises TrialFailed if any are missing or absurd."""
+        """Return the bytes by metric; raises TrialFailed for missing or impossible ones."""
         check_labels(raw, ["cost"])
         try:
             cost = _IDLE_FOOTPRINT.validate_json(raw[0].text, strict=True)

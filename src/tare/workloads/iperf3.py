@@ -1,19 +1,19 @@
-"""iperf3: how many bytes a second an instance receives over TCP and UDP, what is sent again, and what is lost.
+"""iperf3: throughput to an instance over TCP and UDP, with retransmitted segments and lost datagrams.
 
 An iperf3 server runs in the instance, and iperf3 on the client sends to it, one mode after the other. VTmark (Table 2
 and section 4) ran iPerf3 3.6 for 180 s after 10 s that it dropped, in three modes: TCP, TCP with at most 1 Gbit/s, and
-UDP without a limit. `duration = "180s"` with `omit = "10s"` is that.
+UDP without a limit. `duration = "180s"` with `omit = "10s"` repeats this.
 
-What differs, and why: VTmark's runs are one connection of 190 s each. Here a measurement has turns, each with a
-connection of its own, and the first turns, for as long as `omit`, are dropped. By `-t`, iperf3 only runs for whole
-seconds (0.1 is 0, which never ends), so each turn sends as many bytes as fill it. What counts is what the server has
-received, over its own time: what the client has sent is up to a quarter more, which still lies in buffers. Datagrams
-have 1448 bytes, which iPerf3 chooses itself on an Ethernet. The loss is that among the datagrams of which the server
-knows, as iPerf3 reports a loss of 0 where none has arrived at all. iperf3 3.12 sends all its streams from one thread.
+Differences: VTmark's runs are one connection of 190 s each. Here a measurement has turns, each with a new connection,
+and the first turns are dropped until `omit` is over. The option `-t` of iperf3 takes whole seconds (0.1 becomes 0,
+which never ends), so each turn sends the bytes that fill it. The throughput is the number of bytes that the server has
+received, divided by the server's time. The client has sent up to a quarter more, which is still in buffers. Datagrams
+have 1448 bytes, the default of iPerf3 on an Ethernet. The loss is relative to the datagrams that the server knows of,
+because iPerf3 reports a loss of 0 if none has arrived. iperf3 3.12 sends all its streams from one thread.
 
-Settings: `modes`; `duration` of each, and `omit`, what is dropped before; `streams`, the connections at a time;
-`cap`, the most bytes a second in the modes that end in `capped`, of all streams together: 125 MB are 1
-Gbit.
+Settings: `modes`; `duration` of each mode; `omit`, the time before it that is dropped; `streams`, the number of
+parallel connections; `cap`, the most bytes a second of all streams together, in the modes that end in `capped`: 125 MB
+are 1 Gbit.
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ from tare.model.units import Duration, Size
 from tare.plugins.workload import MeasurementContext
 
 DATAGRAM_BYTES = 1448
-IPERF3_PORT = 15201  # not the usual one, which the machine may use
-# With `--json`, iperf3 3.12 ends with exit code 0 whatever happens: an `error` is in its report. A missing number is
-# `null` there, and `-nan` in earlier versions, which is no JSON.
+IPERF3_PORT = 15201  # a server of the machine may occupy the usual port
+# With `--json`, iperf3 3.12 always exits with 0, and reports an `error` in its JSON. A missing number is `null`, or in
+# earlier versions `-nan`, which is no JSON.
 _ATTEMPTS = 10
-_HANDSHAKE_SECONDS = 30.0  # for which iperf3 waits for a datagram, before it reports that none came back
-# The server serves one test at a time. gVisor on the machine's network stack gives it up before it begins, as a read of
-# what is not there yet fails.
+_HANDSHAKE_SECONDS = 30.0  # iperf3 waits so long for the answer to its first datagram
+# The server serves one test at a time. Under gVisor on the machine's network stack, it aborts a test at its begin,
+# because a read fails if the data has not arrived yet.
 _NOT_STARTED_ERRORS = (
     "the server is busy running a test",
     "control socket has closed unexpectedly",
     "unable to send control message",
 )
-_NOT_LISTENING = "unable to connect to server: Connection refused"  # for a moment between two tests
-_NOT_STARTED_HINT = (
-    "the server gave up test after test; under gVisor on the machine's network stack, take a newer runsc"
-)
+_NOT_LISTENING = "unable to connect to server: Connection refused"  # the server does not listen between two tests
+_NOT_STARTED_HINT = "the server aborted all tests; under gVisor on the machine's network stack, use a newer runsc"
 _HINT = "`tare show` has the whole output; it is the JSON report of iperf3 3"
 _BLOCKED = "Resource temporarily unavailable"
 _BLOCKED_HINT = "no datagram came back: does the path carry UDP to the server's port?"
@@ -59,7 +57,7 @@ _PROBES, _FIRST_PROBE_BYTES = 4, 1_000_000
 
 @dataclass(frozen=True)
 class IperfTest:
-    """What iperf3 sends: bytes over streams, at most `cap_bytes_per_second` in all; 0 for no limit."""
+    """Test of iperf3: bytes over streams, with at most `cap_bytes_per_second` in all; 0 for no limit."""
 
     is_udp: bool
     size_bytes: int
@@ -68,7 +66,7 @@ class IperfTest:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of iperf3. Its limit is that of each stream, in bits a second."""
+        """Options of iperf3, whose bit rate is that of a single stream."""
         kind = ("--udp", "--length", str(DATAGRAM_BYTES)) if self.is_udp else ()
         counts = ("--bytes", str(self.size_bytes), "--parallel", str(self.streams))
         return ("--json", *counts, "--bitrate", str(self._bit_rate), *kind)
@@ -79,7 +77,7 @@ class IperfTest:
 
     @property
     def expected_report(self) -> dict[str, object]:
-        """The settings in the report of such a test."""
+        """Settings in the report of such a test."""
         common = {"num_streams": self.streams, "omit": 0, "reverse": 0, "target_bitrate": self._bit_rate}
         kind = {"protocol": "UDP", "blksize": DATAGRAM_BYTES} if self.is_udp else {"protocol": "TCP"}
         return {**common, **kind}
@@ -90,20 +88,20 @@ def _has_not_begun(text: str, *errors: str) -> bool:
 
 
 def read_sent(text: str, sending: IperfTest) -> tuple[float, float]:
-    """Read the bytes a second that the client has sent, and for how long.
+    """Return the bytes a second that the client has sent, and the seconds.
 
-    Raises TrialFailed unless it is a whole report of such a test. Of a few datagrams, a server that does not run
-    meanwhile receives none.
+    Raises TrialFailed unless the text is a complete report of such a test. Probes use this number, because a server
+    that is not scheduled meanwhile receives none of a few datagrams.
     """
     sent = _read_end(text, sending).child("sum_sent")
     return sent.positive("bytes") / sent.positive("seconds"), sent.positive("seconds")
 
 
 def read_received(text: str, sending: IperfTest) -> tuple[float, ...]:
-    """Read the bytes a second that the server received; raises TrialFailed unless it is a whole report of such a test.
+    """Return the bytes a second that the server received; raises TrialFailed unless the report is complete.
 
-    With TCP, segments a second that were sent again follow. With UDP, the percentage that is lost of the datagrams that
-    the server knows of, and the jitter of RFC 1889 in seconds.
+    For TCP, the retransmitted segments a second follow. For UDP, the percentage of lost datagrams among those that the
+    server knows of, and the jitter of RFC 1889 in seconds follow.
     """
     end = _read_end(text, sending)
     sent, received = end.child("sum_sent"), end.child("sum_received")
@@ -130,7 +128,7 @@ def _read_end(text: str, sending: IperfTest) -> ReportObject:
 
 
 def _metrics_of_mode(mode: TransferMode) -> tuple[Metric, ...]:
-    """Return what is measured in a mode. Only without a cap is throughput the speed of a stack."""
+    """Return the metrics of a mode. Throughput is a headline only without a cap, which would hide differences."""
     title, free = mode.upper().replace("-CAPPED", " up to the cap"), not mode.endswith("capped")
     throughput = Metric(mode, f"{title}: throughput", "bytes/s", "higher", headline=free)
     if mode.startswith("tcp"):
@@ -159,18 +157,18 @@ class Iperf3(TurnWorkload):
     cap: Annotated[Size, Field(ge=100_000, le=100_000_000_000)] = 125_000_000
 
     def service(self, listen: str) -> Service:
-        """Return a server, which serves one test at a time."""
+        """Return the server, which serves one test at a time."""
         return Service(("/usr/bin/iperf3", "--server", "--bind", listen, "--port", str(IPERF3_PORT)), IPERF3_PORT)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Send in each mode; raises TrialFailed if iperf3 reports an error.
 
-        What comes before the first round holds no values: a run as short as can be, which measures the cost of its
-        start, and for each mode a turn of probes, and those that `omit` asks for.
+        The outputs before the first round hold no values: a run of one byte, which measures the CPU time of a start,
+        and for each mode a turn of probes and the turns of `omit`.
         """
-        least, *_ = self._run(setup, "start", self._create_test("tcp", 1))
-        start_seconds = (least.client_cpu or 0.0) * least.seconds  # of CPU, before a load sends
-        yield least.as_warm_up()
+        shortest, *_ = self._run(setup, "start", self._create_test("tcp", 1))
+        start_seconds = (shortest.client_cpu or 0.0) * shortest.seconds  # CPU time before a load sends
+        yield shortest.as_warm_up()
         sendings: dict[TransferMode, IperfTest] = {}
         for mode in self.modes:
             probe, sendings[mode] = self._probe_until_half_turn(setup, mode)
@@ -182,7 +180,7 @@ class Iperf3(TurnWorkload):
                 sendings[mode] = self._fill_turn(mode, rate)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the values of each mode; raises TrialFailed for anything but whole results with these settings."""
+        """Return the values of each mode; raises TrialFailed for anything but complete results with these settings."""
         check_labels(raw, self.modes)
         values: list[Value] = []
         for mode, each in zip(self.modes, raw, strict=True):
@@ -193,16 +191,16 @@ class Iperf3(TurnWorkload):
         return tuple(values)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: probes, and what iperf3 takes to start and to end in each turn."""
+        """Estimate the seconds of `measure`: probes, and the start and end of iperf3 in each turn."""
         return 0.05 + len(self.modes) * (2 + self._omitted_turns + self.rounds) * (0.03 + turn_seconds(self.duration))
 
     @property
     def _omitted_turns(self) -> int:
-        """How many turns of each mode are dropped."""
+        """Number of turns of each mode that are dropped."""
         return math.ceil(self.omit / turn_seconds(self.duration) - 1e-9)
 
     def _probe_until_half_turn(self, setup: MeasurementContext, mode: TransferMode) -> tuple[RawOutput, IperfTest]:
-        """Probe until a probe takes half as long as a turn; return the last one, and what fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last probe and the test that fills a turn."""
         sending = self._create_test(mode, _FIRST_PROBE_BYTES)
         for _ in range(_PROBES):
             raw, rate, seconds = self._run(setup, f"probe {mode}", sending)
@@ -221,9 +219,9 @@ class Iperf3(TurnWorkload):
     def _run(
         self, setup: MeasurementContext, label: str, sending: IperfTest, *, warm_up: bool = False
     ) -> tuple[RawOutput, float, float]:
-        """Run iperf3 to its end, and read what it sent; again, a few times, where the server did not begin the test.
+        """Run iperf3; return its output, and rate and seconds of sending. Retry up to 10 times if no test began.
 
-        Raises TrialFailed with its output unless that is a whole report.
+        Raises TrialFailed with the output unless it is a complete report.
         """
         place = ("--client", server_address(setup), "--port", str(server_port(setup, self.name, IPERF3_PORT)))
         argv = ("iperf3", *place, *sending.options)

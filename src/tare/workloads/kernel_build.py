@@ -1,18 +1,18 @@
-"""Kernel build: the seconds in which `make` compiles Linux, as kcbench measures them.
+"""Kernel build: the seconds in which `make` compiles Linux, as measured by kcbench.
 
 VTmark ran kcbench 0.4.1 without options (Table 2; Figure 4, third column): `make defconfig`, then `make vmlinux` of
 Linux 4.14 three times, with twice as many jobs as the machine has CPUs, and `make clean` in between. Here the commands
-are the same; the kernel is the one that Debian packages as source, 6.1 in Debian 12, which takes another time, so only
-ratios can be compared. The CPUs are those that the instance may use, not those of the machine. The value is the mean of
-the builds. The first one also compiles tools that `make clean` keeps, as in kcbench.
+are the same. The kernel is the one that Debian packages as source, 6.1 in Debian 12. It takes another time, so only
+ratios can be compared with VTmark. The number of CPUs is that of the instance, not of the machine. The value is the
+mean of the builds. The first build also compiles tools that `make clean` keeps, as in kcbench.
 
-The source, 1.3 GB, is unpacked before anything is measured, so that it lies in the caches of files as far as they have
-room. They are not dropped: with enough memory, it is the compiler that is measured, not the disk. All builds must give
-the same kernel, byte for byte: what usually differs in it (date, number, user and machine of the build) is fixed. A
-build cannot stop in between, so stacks are measured one after the other. The packages are large: only a suite that
-names this workload has them in its image.
+The source, 1.3 GB, is unpacked before the measurement, so that the page cache holds as much of it as fits. Caches are
+not dropped: with enough memory, the build measures the compiler, not the disk. All builds must give the same kernel,
+byte for byte. The parts that usually differ (date, number, user and machine of the build) are fixed. A build cannot
+pause, so stacks are measured one after the other. The packages are large: only a suite that names this workload has
+them in its image.
 
-Settings: `config`, `"defconfig"`, or `"tinyconfig"` for a quick look; `builds`; `jobs_per_cpu`.
+Settings: `config`, `"defconfig"`, or `"tinyconfig"` for a quick look; `builds`, the number of builds; `jobs_per_cpu`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _FIXED = (
 _RESULT = re.compile(rf"(?P<kernel>[0-9a-f]{{64}})  {re.escape(_KERNEL)}\n", re.ASCII)
 _DISK_BYTES = {"defconfig": 4 * _GIB, "tinyconfig": 2 * _GIB}
 _CPU_SECONDS = {"defconfig": 1200.0, "tinyconfig": 120.0}
-_TIMEOUT_FACTOR = 20  # times as long as one CPU takes: an emulated one needs that
-_SHORTAGES = {  # what the commands print, and the hint
+_TIMEOUT_FACTOR = 20  # times the seconds of one CPU, as an emulated CPU needs them
+_SHORTAGES = {  # texts in the output of a failed command, and the hint
     "memory": (("Killed", "annot allocate memory", "ut of memory"), "give the instances more `memory` in [limits]"),
     "disk": (("No space left on device", "Disk quota exceeded"), "make room where the instances have their disks"),
 }
@@ -55,7 +55,7 @@ _SHORTAGES = {  # what the commands print, and the hint
 
 @dataclass(frozen=True)
 class KernelBuild(Workload):
-    """Linux, compiled by gcc."""
+    """Build of Linux by gcc."""
 
     name = "kernel-build"
     title = "Kernel build"
@@ -71,11 +71,11 @@ class KernelBuild(Workload):
 
     @property
     def disk_bytes(self) -> int:
-        """The source, and what is built."""
+        """Bytes of the source and of a build."""
         return _DISK_BYTES[self.config]
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Unpack the source, configure it, and build it again and again; raises TrialFailed if that fails."""
+        """Unpack the source, configure it, and build it repeatedly; raises TrialFailed if a command fails."""
         inside = setup.require_inside(self.name)
         cpus = 1 if setup.limits is None else setup.limits.seen.cpus or len(setup.limits.asked.cpus)
         jobs = self.jobs_per_cpu * cpus
@@ -89,7 +89,7 @@ class KernelBuild(Workload):
             yield replace(built, text=built.text + kernel.text)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the mean time of the builds; raises TrialFailed unless all gave the same kernel."""
+        """Return the mean time of the builds; raises TrialFailed unless all gave the same kernel."""
         labels = [f"build {number + 1}" for number in range(self.builds)]
         check_labels(raw, labels)
         if len(kernels := {_read_kernel_hash(each) for each in raw}) > 1:
@@ -115,18 +115,19 @@ class KernelBuild(Workload):
         return RawOutput(label, argv, output.text, output.seconds)
 
     def _explain_failure(self, error: TrialFailed) -> TrialFailed:
-        """Return the failure of a command as one for lack of memory or disk, if what it printed says so."""
+        """Return a failure for lack of memory or disk if the output of the command shows that, else the error."""
         if error.output is None or isinstance(error, TimedOut):
             return error
-        said = (error.output.stdout + error.output.stderr).decode("utf-8", "replace")
-        for what, (signs, hint) in _SHORTAGES.items():
-            if any(sign in said for sign in signs):
-                return TrialFailed(f"the instance has too little {what} for {self.config}: {error}", hint, error.output)
+        printed = (error.output.stdout + error.output.stderr).decode("utf-8", "replace")
+        for resource, (signs, hint) in _SHORTAGES.items():
+            if any(sign in printed for sign in signs):
+                what = f"the instance has too little {resource} for {self.config}: {error}"
+                return TrialFailed(what, hint, error.output)
         return error
 
 
 def _read_kernel_hash(raw: RawOutput) -> str:
-    """Read the SHA-256 of the kernel that a build gave."""
+    """Return the SHA-256 of the kernel of a build; raises TrialFailed if it is missing."""
     found = _RESULT.fullmatch(raw.text)
     if found is None:
         raise TrialFailed(f"{raw.label} gave no kernel; {quote_output(raw.text)}", "`tare show` has the whole output")

@@ -1,16 +1,15 @@
 """lighttpd: a static file over HTTP, and the highest rate of new connections at which it still answers.
 
-One lighttpd in the instance serves a file from the instance's disk; httperf on the client opens a connection for each
+A lighttpd in the instance serves a file from the instance's disk. httperf on the client opens a connection for each
 request, at rates that rise until answers no longer follow. The 2015 paper (section 3.2, Figure 4) ran lighttpd 1.4.35
 on OSv and Apache on Linux, for ten seconds at each rate up to about 5000/s, where its client had no free port left.
 Here every stack runs the same lighttpd, with the modules of Debian's default, as root and without a log.
 
-Values: the knee; over the rate the answers a second, the response time and its standard deviation, and each class of
-errors. loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
+Values: the knee; by rate the answers a second, the response time and its standard deviation, and each class of errors.
+loads.knee defines the knee and its search, loads.httperf lists the limits of the client.
 
 Settings: `rates`, which rise and then double; `duration` of a run; `runs` at each rate, an odd number; `tolerance`, the
-share of requests that may be without a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the
-file.
+share of requests that may lack a good answer; `resolution` of the knee; `timeout` of an answer; `size` of the file.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ alias.url = ("/file" => "{_FILE_PATH}")
 
 @dataclass(frozen=True)
 class Lighttpd(HttperfLoad):
-    """A static file over new connections."""
+    """Static file over new connections."""
 
     name = "lighttpd"
     title = "lighttpd: static file over new connections"

@@ -1,15 +1,15 @@
-"""micro over HTTP: a page of 1 KiB from tare's own small server, the same program as in the unikernels.
+"""micro over HTTP: a page of 1 KiB from tare's small server, the same program as in the unikernels.
 
-It compares unikernels with everything else: the server is one source with one thread (programs/unikernel), which uses
-the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `nginx`: wrk on the client requests the
-page without a pause over `clients` connections. The page comes from memory, so no file system takes part. The 2017
-paper (section V-A) compared nginx on Rumprun with nginx on Linux. Here the server is small and has one source for all,
-so only its environment differs; its numbers cannot be compared with the paper's.
+This workload compares unikernels with all other stacks. The server has one thread, and is built from the same source
+for all (programs/unikernel): it uses the kernel's sockets on Linux, and smoltcp in a unikernel. The load is that of
+`nginx`: wrk on the client requests the page without a pause over `clients` connections. The page comes from memory, so
+that no file system takes part. The 2017 paper (section V-A) compared nginx on Rumprun with nginx on Linux. The server
+of this workload is much smaller, so its numbers cannot be compared with the paper's.
 
 A refused or broken connection, a status other than 200 to 399, a page that is not of 1 KiB, or no answer for half a
 minute fails the trial.
 
-Settings: `clients`; `duration` of each point; `keep_alive`, or else every request takes a new connection.
+Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tare.model.trial import Service
 
 @dataclass(frozen=True)
 class MicroHttp(HttpLoad):
-    """A page from memory over HTTP."""
+    """Page from memory over HTTP."""
 
     name = "micro-http"
     title = "micro: page from memory over HTTP"
 
     def service(self, listen: str) -> Service:
-        """Return the server, which a unikernel has built in."""
+        """Return the server. A unikernel has it built in."""
         return Service((SERVER, "--listen", listen), self.port)

@@ -1,12 +1,13 @@
-"""micro over Redis's protocol: GET and SET on tare's own small server, the same program as in the unikernels.
+"""micro over Redis's protocol: GET and SET on tare's small server, the same program as in the unikernels.
 
-It compares unikernels with everything else: the server is one source with one thread (programs/unikernel), which uses
-the kernel's sockets on Linux and smoltcp in a unikernel. The load is that of `redis`, by redis-benchmark. The 2017
-paper (section V-B) compared Redis on OSv and Rumprun with Redis on Linux. Here the server is small and has one source
-for all; its numbers cannot be compared with the paper's.
+This workload compares unikernels with all other stacks. The server has one thread, and is built from the same source
+for all (programs/unikernel): it uses the kernel's sockets on Linux, and smoltcp in a unikernel. The load is that of
+`redis`, by redis-benchmark. The 2017 paper (section V-B) compared Redis on OSv and Rumprun with Redis on Linux. The
+server of this workload is much smaller, so its numbers cannot be compared with the paper's.
 
-Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, or else every
-request takes a new connection; `duration`, about how long each point is measured, but each client sends 5 times.
+Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, without which
+every request opens a new connection; `duration`, about how long each point is measured (but each client sends at least
+5 times in a turn).
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tare.model.trial import Service
 
 @dataclass(frozen=True)
 class MicroRedis(RedisLoad):
-    """GET and SET of tare's own key-value store."""
+    """GET and SET requests to tare's key-value store."""
 
     name = "micro-redis"
     title = "micro: key-value store"
 
     def service(self, listen: str) -> Service:
-        """Return the server, which a unikernel has built in."""
+        """Return the server. A unikernel has it built in."""
         return Service((SERVER, "--listen", listen), self.port)

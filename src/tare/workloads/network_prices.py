@@ -1,18 +1,19 @@
-"""Network prices: the seconds that a message, a connection and a byte take over the path between client and instance.
+"""Network prices: unit costs of a message, a connection and a byte on the path between client and instance.
 
-`tare prices` runs it, and `tare advise` computes from it what an application would cost. A small server of tare's own
-runs in the instance, and the client asks it:
+`tare prices` runs this workload, and `tare advise` computes from it what an application would cost. A small server of
+tare runs in the instance, and a program on the client sends to it:
 
-- `message`: a request of 64 bytes and its answer, over open connections. `connection`: the same over a connection made
-  for it, which the server closes. 16 of them are under way at a time, so that no side sleeps longer than it has to.
+- `message`: a request of 64 bytes and its answer, over open connections. `connection`: the same over a new connection,
+  which the server closes. 16 requests are outstanding at a time, so that no side sleeps longer than necessary.
 - `received`, `sent`: a byte that the instance receives or sends, in bulk over one connection.
 
-A price is the time that passes for each unit. Where server and client work side by side, it is that of the slower one:
-the caution `client-bound` says that the client was it, and that the server takes less.
+A unit cost is the elapsed time per unit. Server and client work in parallel, so the slower of them decides. The caution
+`client-bound` reports that the client was slower; the unit cost is then an upper bound.
 
-In each turn the client's program starts anew and does as many units as fill the turn. Its start is not measured.
+Each turn starts the client's program again, which performs the operations that fill the turn. Its start is not
+measured.
 
-Settings: `duration`, of each kind.
+Settings: `duration` of each kind.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _PORT = 17070
 
 @dataclass(frozen=True)
 class NetworkPrices(UnitCostWorkload):
-    """What one unit of each kind of work takes over the network."""
+    """Unit costs of operations over the network."""
 
     name = "network-prices"
     title = "Prices: work over the network"
@@ -50,14 +51,14 @@ class NetworkPrices(UnitCostWorkload):
     duration: Annotated[Duration, Field(gt=0, le=600)] = 0.2
 
     def service(self, listen: str) -> Service:
-        """Return the server."""
+        """Return tare's small server."""
         return Service(("/usr/lib/tare/net_server", listen, str(_PORT)), _PORT)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the client's program for each kind; raises TrialFailed for an answer that does not come."""
+        """Run the client's program for each kind; raises TrialFailed if an answer does not arrive."""
         place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
         timeout = limit_seconds(SLOWEST_CPU_FACTOR * seconds, setup.timeout_margin_seconds)
         for _ in range(self.rounds):
-            for work in self.operation_kinds:
-                argv = (f"/usr/lib/tare/{self.program}", *place, work.name, "--seconds", f"{seconds:.6g}")
-                yield run_load(setup.client, work.name, *argv, timeout=timeout)
+            for kind in self.operation_kinds:
+                argv = (f"/usr/lib/tare/{self.program}", *place, kind.name, "--seconds", f"{seconds:.6g}")
+                yield run_load(setup.client, kind.name, *argv, timeout=timeout)

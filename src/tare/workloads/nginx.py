@@ -1,16 +1,17 @@
 """nginx: a static file over HTTP, in requests a second over the number of clients.
 
-One nginx worker in the instance serves a file from the instance's disk; wrk on the client requests it without a pause
+One nginx worker in the instance serves a file from the instance's disk. wrk on the client requests it without a pause
 over `clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000 clients
-in steps of 100 with weighttp, keep-alive on. nginx has its default settings and sendfile, without access log or cache
-of open files, so each request opens and reads the file. The worker runs as root: a container may have no other user.
+in steps of 100 with weighttp, keep-alive on. nginx has its default settings and sendfile, without an access log. It
+also has no cache of open files, so that each request opens and reads the file. The worker runs as root, because a
+container may have no other user.
 
-A refused or broken connection, a status other than 200 to 399, a page that is not of the file's size (an image of yours
-has its own), or no answer for half a minute fails the trial. wrk runs in turns (loads.http): its connections stay
-open in between, and the time in which they are made is not measured.
+A refused or broken connection, a status other than 200 to 399, a page of another size than the file's, or no answer for
+half a minute fails the trial. wrk runs in turns (loads.http): its connections stay open in between, and the time in
+which they are opened is not measured.
 
-Settings: `clients`; `duration` of each point; `keep_alive`, or else every request takes a new connection; `size` of the
-file.
+Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection; `size`
+of the file.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from tare.loads.http import HTTP_PORT, HttpLoad, PageSize, create_page
 from tare.model.trial import Service
 
-# Not in /tmp, which some technologies keep in memory and others on a disk.
+# Not in /tmp, because some technologies keep it in memory and others on a disk.
 _CONFIGURATION_PATH = "/srv/tare-nginx.conf"
 _FILE_PATH = "/srv/tare-nginx-file"
 _CONFIGURATION = """\
@@ -46,7 +47,7 @@ http {
 
 @dataclass(frozen=True)
 class Nginx(HttpLoad):
-    """A static file over HTTP."""
+    """Static file over HTTP."""
 
     name = "nginx"
     title = "nginx: static file over HTTP"
@@ -58,7 +59,7 @@ class Nginx(HttpLoad):
 
     @property
     def page_bytes(self) -> int:
-        """The size of the file."""
+        """Size of the file."""
         return self.size
 
     def service(self, listen: str) -> Service:

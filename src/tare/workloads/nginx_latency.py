@@ -1,13 +1,14 @@
-"""nginx-latency: how long a static file over HTTP takes at constant rates, as percentiles up to the 99.9th.
+"""nginx-latency: latency of a static file over HTTP at constant rates, as percentiles up to the 99.9th.
 
-The server and the file of 1 KiB are those of `nginx`. wrk on the client asks for the file at each of `rates`, on a
-schedule that does not wait for answers, so that the waits which a stall of the server causes are all in the latencies
-(no coordinated omission: loads.latency). None of the papers measured that: they asked without a pause, where a
-latency is what throughput leaves of it.
+The server and the file of 1 KiB are those of `nginx`. wrk on the client requests the file at each of `rates`, on a
+schedule that does not wait for answers. So the latencies include all waits that a stall of the server causes (no
+coordinated omission: loads.latency). None of the papers measured this: their clients sent without a pause, where the
+latency only follows from the throughput.
 
-A turn has a thousand requests at least, so it may be longer than those of others. A percentile is that of a turn, and
-turns are compared within rounds. `answered` shows whether the server kept up with the rate: where it did not, requests
-pile up, and latencies grow with the turn. With fewer `connections` than requests under way, they wait for one.
+A turn has at least a thousand requests, so it may be longer than the turns of other workloads. A percentile is that of
+a turn, and turns are compared within rounds. `answered` shows whether the server kept up with the rate. If it did not,
+requests pile up, and latencies grow with the turn. If there are fewer `connections` than outstanding requests, requests
+wait for a connection.
 
 An error answer, a broken connection or a page of another size fails the trial.
 
@@ -34,5 +35,5 @@ class NginxLatency(LatencyLoad):
     paths = Nginx.paths
 
     def service(self, listen: str) -> Service:
-        """Return the server of `nginx`, with its file."""
+        """Return the server of `nginx` with its file."""
         return Nginx(size=self.page_bytes).service(listen)

@@ -1,13 +1,13 @@
-"""The smallest memory of nginx: with how little a file is still served as quickly as with enough.
+"""Smallest memory of nginx with which it still serves a file as fast as with enough memory.
 
 The server and the load are those of `nginx`: one worker, a small file, and wrk on the client. The OSv paper (section
 3.3) halved the memory of its HTTP servers from 1 GiB: Apache on Ubuntu was normal down to 256 MB, OSv ran out of memory
-with 128 MB at 4000 requests a second. Here the load sends as much as it can, and the goal is a share of what all the
-memory of the suite gives (loads.memory_search).
+with 128 MB at 4000 requests a second. Here the load sends as much as it can, and the goal is a share of the throughput
+with all the memory of the suite (loads.memory_search).
 
-Settings: `goal`, the share of the throughput with all the memory; `precision`, how far the memory that misses the goal
-may be below the one that meets it; `least`, below which none is tried; `clients`; `size` of the file; `duration` of
-each try.
+Settings: `goal`, the share of the throughput with all the memory; `precision`, the largest difference between the
+memory that meets the goal and the one that misses it; `least`, the smallest memory to try; `clients`; `size` of the
+file; `duration` of each attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tare.workloads.nginx import Nginx
 
 @dataclass(frozen=True)
 class NginxMemory(SmallestMemory):
-    """The smallest memory of a server of files."""
+    """Smallest memory of a web server of a static file."""
 
     name = "nginx-memory"
     title = "nginx: smallest memory"
@@ -36,5 +36,5 @@ class NginxMemory(SmallestMemory):
 
     @property
     def load(self) -> Nginx:
-        """The file with one number of clients."""
+        """`nginx` with a single number of clients."""
         return Nginx((self.clients,), self.duration, size=self.size)

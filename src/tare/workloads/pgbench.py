@@ -1,20 +1,19 @@
-"""pgbench: PostgreSQL, the database that people run, in transactions a second over the number of clients.
+"""pgbench: PostgreSQL, a common database, in transactions a second over the number of clients.
 
-A PostgreSQL server in the instance has a fresh cluster in each trial. pgbench on the client fills it, and then runs its
-two usual transactions: `tpc-b`, which is like TPC-B (it changes three rows, reads one and adds one, and the commit
-waits until the disk has it), and `select`, which reads a row by its key. None of the papers measured a database by
-itself.
+A PostgreSQL server in the instance has a fresh database cluster in each trial. pgbench on the client fills it, and then
+runs its two usual transactions. `tpc-b` resembles TPC-B: it changes three rows, reads one and adds one, and the commit
+waits until the disk has them. `select` reads a row by its key. None of the papers measured a database by itself.
 
-No cache is dropped or bypassed: the tables, 16 MB for each `scale`, are meant to lie in the server's memory and in the
-caches of files, as those of a database in use do. What a commit waits for is the log on the disk.
+No cache is dropped or bypassed: the tables, 16 MB for each `scale`, are meant to be in the server's memory and in the
+page cache, like those of a database in use. A commit waits for the log on the disk.
 
-The server has its defaults, `fsync` among them, but what it would choose by what it finds is fixed. It runs as the user
-postgres, as it refuses to run as root. pgbench is started for each turn: the time in which it starts and its clients
-connect is not measured. It has as many threads as the client has CPUs. More clients than `scale` would wait for each
-other's rows in `tpc-b`, not for the server.
+The server has its defaults, including `fsync`. Only the settings that it would choose by the machine are fixed. It runs
+as the user postgres, because it refuses to run as root. pgbench starts in each turn; the time in which it starts and
+its clients connect is not measured. It has a thread for each CPU of the client. More clients than `scale` would wait
+for each other's rows in `tpc-b`, not for the server.
 
 Settings: `place` of the cluster, the root of the instance or a data volume; `modes`; `clients`; `scale`, in 100,000
-rows; `duration`, about how long each point is measured, but each client runs 5 transactions in a turn.
+rows; `duration`, about how long each point is measured (but each client runs at least 5 transactions in a turn).
 """
 
 from __future__ import annotations
@@ -44,9 +43,9 @@ from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric, RawOutput, Service, Sweep, Value
 from tare.plugins.workload import MeasurementContext
 
-POSTGRES_PORT = 15432  # not the usual one, which the machine may use
+POSTGRES_PORT = 15432  # a server of the machine may occupy the usual port
 TransactionMode = Literal["tpc-b", "select"]
-# Debian's /usr/bin/pgbench is a script that looks for the version. Arguments are passed on as they are.
+# Debian's /usr/bin/pgbench is a Perl script that looks for the version. The shell passes its arguments unchanged.
 _PGBENCH = ("sh", "-c", 'exec /usr/lib/postgresql/*/bin/pgbench "$@"', "pgbench")
 _AWAIT = ("sh", "-c", 'until /usr/lib/postgresql/*/bin/pg_isready "$@"; do sleep 0.02; done', "pg_isready")
 _STARTING_SECONDS = 60
@@ -66,7 +65,7 @@ _RESULT = re.compile(
 )
 _HINT = "`tare show` has the whole output; it is that of pgbench 15 or later"
 _PROBES, _FIRST_PROBE_TRANSACTIONS, _MIN_TRANSACTIONS = 4, 10, 5  # transactions of each client
-_MAX_CLIENTS = 250
+_MAX_CLIENTS = 250  # below max_connections of the script
 _FILLING_SECONDS, _FILLING_LIMIT_SECONDS = 1.0, 60.0  # for each 100,000 rows
 _SCRIPT_PATH = "/srv/tare-postgres.sh"
 _SCRIPT = """\
@@ -81,12 +80,12 @@ exec $as_postgres "$programs/postgres" -D "$3" -c listen_addresses="$1" -c port=
     -c unix_socket_directories= -c max_connections=300 -c shared_buffers=128MB -c dynamic_shared_memory_type=mmap
 """
 _LOG_BYTES = 1 << 30  # PostgreSQL's max_wal_size
-_ROW_BYTES = 160  # with its indexes
+_ROW_BYTES = 160  # including indexes
 
 
 @dataclass(frozen=True)
 class PgbenchCall:
-    """One call of pgbench: each of the clients runs so many transactions."""
+    """Arguments of one call of pgbench."""
 
     mode: TransactionMode
     clients: int
@@ -95,7 +94,7 @@ class PgbenchCall:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of pgbench. It leaves the tables as they are."""
+        """Options of pgbench. Without a vacuum, which pgbench would otherwise run before each turn."""
         counts = (
             "--client",
             str(self.clients),
@@ -108,9 +107,9 @@ class PgbenchCall:
 
 
 def read_result(text: str, mode: TransactionMode, clients: int, scale: int) -> tuple[float, float]:
-    """Read how many transactions a second pgbench did, and the seconds of one, on average.
+    """Return the transactions a second, and the mean seconds of a transaction.
 
-    Raises TrialFailed unless it is a whole result of such a call.
+    Raises TrialFailed unless the text is a complete result of such a call.
     """
     found = _RESULT.fullmatch(text)
     asked = (_KINDS[mode][1], str(scale), str(clients))
@@ -125,12 +124,12 @@ def read_result(text: str, mode: TransactionMode, clients: int, scale: int) -> t
 
 @dataclass(frozen=True)
 class _PgbenchLoad(TurnWorkload):
-    """pgbench runs its usual transactions, in turns with those of other stacks.
+    """Load of pgbench's usual transactions, in turns with other stacks.
 
-    It counts transactions, not seconds. So a probe comes before the first turn of each point, whose rate decides how
-    many transactions fill the first turn, and that of each turn how many fill the next one. Where the server breaks
-    off, pgbench still prints a whole result, of the transactions until then. `Pgbench` adds its
-    setting `place` after these.
+    pgbench counts transactions, not seconds. So a probe precedes the first turn of each point. The rate of the probe
+    decides how many transactions fill the first turn, the rate of each turn how many fill the next one. If the server
+    breaks off, pgbench still prints a complete result, of the transactions until then, so their number is checked.
+    `Pgbench` adds its setting `place` after these.
     """
 
     metrics = (
@@ -140,7 +139,7 @@ class _PgbenchLoad(TurnWorkload):
         Metric("select-latency", "Latency of those that read a row, mean", "s", "lower", headline=False),
     )
     sweep = Sweep("clients")
-    client_packages = ("postgresql",)  # has pgbench, and its server
+    client_packages = ("postgresql",)  # Debian has no package of pgbench without the server
     port = POSTGRES_PORT
 
     modes: EachOnce[TransactionMode] = ("tpc-b", "select")
@@ -149,7 +148,7 @@ class _PgbenchLoad(TurnWorkload):
     duration: LoadDuration = 2.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError for more clients than the tables have rows that they write."""
+        """Raise ValueError for more clients than the table of branches has rows, which `tpc-b` writes."""
         most = min(_MAX_CLIENTS, self.scale) if "tpc-b" in self.modes else _MAX_CLIENTS
         if self.clients[-1] > most:
             raise ValueError(f"{self.clients[-1]} clients are over {most}: 250, and for tpc-b no more than `scale`")
@@ -157,7 +156,7 @@ class _PgbenchLoad(TurnWorkload):
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run pgbench for each mode and number of clients; raises TrialFailed if it or the server fails.
 
-        What comes before the first round, the filling and the probes, holds no values.
+        The filling and the probes precede the first round, and hold no values.
         """
         cpus = count_client_cpus(setup.client)
         # The server takes connections before it takes commands: "the database system is starting up".
@@ -177,7 +176,7 @@ class _PgbenchLoad(TurnWorkload):
                 calls[at] = self._fill_turn(call, rate)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the transactions a second; raises TrialFailed for a missing or incomplete point."""
+        """Return rate and latency of each point; raises TrialFailed for a missing or incomplete point."""
         points = tuple(itertools.product(self.modes, self.clients))
         labels = [f"{mode} {clients}" for mode, clients in points]
         check_labels(raw, labels)
@@ -189,12 +188,12 @@ class _PgbenchLoad(TurnWorkload):
         return tuple(values)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: filling, probes, and what pgbench takes to start and to connect."""
+        """Estimate the seconds of `measure`: filling, probes, and the start of pgbench in each turn."""
         points = len(self.modes) * len(self.clients)
         return self.scale * _FILLING_SECONDS + points * (2 + self.rounds) * (0.05 + turn_seconds(self.duration))
 
     def _probe_until_half_turn(self, setup: MeasurementContext, call: PgbenchCall) -> tuple[RawOutput, PgbenchCall]:
-        """Probe until a probe takes half as long as a turn; return the last one, and the call that fills a turn."""
+        """Probe until a probe takes half as long as a turn; return the last probe and the call that fills a turn."""
         for _ in range(_PROBES):
             raw, rate = self._run_call(setup, f"probe {call.mode} {call.clients}", call)
             seconds = call.clients * call.transactions_per_client / rate
@@ -204,14 +203,14 @@ class _PgbenchLoad(TurnWorkload):
         return raw.as_warm_up(), call
 
     def _fill_turn(self, call: PgbenchCall, rate: float) -> PgbenchCall:
-        """Return the call with as many transactions as fill a turn at this rate."""
+        """Return the call with the transactions that fill a turn at this rate."""
         each = max(_MIN_TRANSACTIONS, math.ceil(rate * turn_seconds(self.duration) / call.clients))
         return PgbenchCall(call.mode, call.clients, each, call.threads)
 
     def _run_call(self, setup: MeasurementContext, label: str, call: PgbenchCall) -> tuple[RawOutput, float]:
-        """Run the transactions, and return their rate, too.
+        """Run the transactions; return the output and their rate.
 
-        Raises TrialFailed with what pgbench printed unless it did all of them.
+        Raises TrialFailed with the output unless pgbench ran all transactions.
         """
         raw = self._run(setup, label, call.options, limit_seconds(turn_seconds(self.duration)), call.threads)
         try:
@@ -233,7 +232,7 @@ class _PgbenchLoad(TurnWorkload):
 
 @dataclass(frozen=True)
 class Pgbench(FileWorkload, _PgbenchLoad):
-    """Transactions of a database."""
+    """Transactions of a PostgreSQL database."""
 
     name = "pgbench"
     title = "pgbench: PostgreSQL"
@@ -243,10 +242,10 @@ class Pgbench(FileWorkload, _PgbenchLoad):
 
     @property
     def needed_bytes(self) -> int:
-        """Tables, indexes, and what the server logs ahead."""
+        """Bytes of tables, indexes and the write-ahead log."""
         return _LOG_BYTES + self.scale * 100_000 * _ROW_BYTES
 
     def service(self, listen: str) -> Service:
-        """Return a server with a fresh cluster."""
+        """Return a server with a fresh database cluster."""
         argv = ("/bin/sh", _SCRIPT_PATH, listen, str(POSTGRES_PORT), self.folder)
         return Service(argv, POSTGRES_PORT, ((_SCRIPT_PATH, _SCRIPT),))

@@ -1,25 +1,26 @@
-"""Prices: the seconds that one unit of each kind of work takes inside an instance, such as a system call or page fault.
+"""Prices: unit costs of operations inside an instance, such as the seconds of a system call or a page fault.
 
-`tare prices` runs it, and `tare advise` computes from it what an application would cost. Each kind of work is measured
-alone, so that prices can be added:
+`tare prices` runs this workload, and `tare advise` computes from it what an application would cost. Each operation kind
+is measured by itself, so that unit costs can be added:
 
 - `user`: a fixed piece of user code, which also misses the second cache. Only its ratio to the baseline counts.
 - `call`, `poll`, `futex`: a system call that has nothing to do: getppid, an epoll_wait for an event that is there, and
   the begin and end of a wait that does not sleep.
-- `pipe`: a message of 64 bytes written to a pipe and read from it by the same process. `switch`: one that wakes another
-  process on the same CPU while the first one falls asleep, so that the message is part of it.
+- `pipe`: a message of 64 bytes, written to a pipe and read from it by the same process. `switch`: a message that wakes
+  another process on the same CPU while the first process falls asleep, so that it includes the message.
 - `file-read`, `file-write`: 4 KiB of a file in the cache. `sync`: fdatasync after a write of 4 KiB.
 - `open`, `stat`: a file opened and closed, and looked up. `map`: a mapping of 64 KiB made and removed.
 - `fault`: a page of 4 KiB of new memory, and its way back to the kernel.
 - `thread`: a thread started and ended. `process`: a small program, linked statically, started by fork and exec.
 
-In each turn the program starts anew and does as many units as fill the turn. Its start is not measured. The kinds are
-those of lmbench, will-it-scale and `perf bench`, which no paper of virtualization has put together as a price list.
+Each turn starts the program again, which performs the operations that fill the turn. Its start is not measured. The
+kinds are those of lmbench, will-it-scale and `perf bench`. No paper on virtualization has combined them to a price
+list.
 
-Where a stack keeps its root in memory, as gVisor does, a sync there reaches no disk and costs less than on bare metal;
-the caution `file-system-differs` says so, and `place = "volume"` measures a data volume.
+If a stack keeps its root in memory, as gVisor does, a sync reaches no disk and costs less than on bare metal. The
+caution `file-system-differs` reports this, and `place = "volume"` measures a data volume.
 
-Settings: `duration`, of each kind; `place`, where its file is.
+Settings: `duration` of each kind; `place` of the file, the root of the instance or a data volume.
 """
 
 from __future__ import annotations
@@ -41,28 +42,26 @@ from tare.model.trial import Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext
 
-_PROBING_SHARE = (
-    0.5  # the share of a turn that comes before the stretch that counts, to find how often the work fills it
-)
+_PROBING_SHARE = 0.5  # share of a turn for probes, in which the program finds how many operations fill a turn
 
 
-def unit_cost_metrics(works: Sequence[OperationKind]) -> tuple[Metric, ...]:
-    """Return the metric of each kind of work: the seconds that a unit takes."""
+def unit_cost_metrics(kinds: Sequence[OperationKind]) -> tuple[Metric, ...]:
+    """Return a metric for each operation kind, in seconds per unit."""
     return tuple(
-        Metric(work.name, f"{work.title[0].upper()}{work.title[1:]}", "s", "lower", overall=False) for work in works
+        Metric(kind.name, f"{kind.title[0].upper()}{kind.title[1:]}", "s", "lower", overall=False) for kind in kinds
     )
 
 
 class UnitCostWorkload(TurnWorkload):
-    """Measures each kind of `operation_kinds` in turns, by one `program`."""
+    """Workload that measures all `operation_kinds` in turns, by one `program`."""
 
     operation_kinds: ClassVar[tuple[OperationKind, ...]]
     program: ClassVar[str]
     former_program: ClassVar[str]  # its name in outputs that earlier versions recorded
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the seconds of a unit of each kind; raises TrialFailed for anything but one whole output of each."""
-        check_labels(raw, [work.name for work in self.operation_kinds])
+        """Return the unit cost of each kind in seconds; raises TrialFailed unless each has one complete output."""
+        check_labels(raw, [kind.name for kind in self.operation_kinds])
         return tuple(Value(each.label, None, self._read_unit_cost(each)) for each in raw)
 
     def estimate_seconds(self) -> float:
@@ -84,11 +83,11 @@ class UnitCostWorkload(TurnWorkload):
 
 @dataclass(frozen=True)
 class Prices(UnitCostWorkload, FileWorkload):
-    """What one unit of each kind of work takes inside."""
+    """Unit costs of operations inside an instance."""
 
     name = "prices"
     title = "Prices: work inside"
-    operation_kinds = tuple(work for work in OPERATION_KINDS if work not in NETWORK_KINDS)
+    operation_kinds = tuple(kind for kind in OPERATION_KINDS if kind not in NETWORK_KINDS)
     program = "unit_cost"
     former_program = "price"
     metrics = unit_cost_metrics(operation_kinds)
@@ -97,10 +96,10 @@ class Prices(UnitCostWorkload, FileWorkload):
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the program inside for each kind; raises TrialFailed without an inside, or for work that fails."""
+        """Run the program inside for each kind; raises TrialFailed without an inside, or if an operation fails."""
         inside, seconds = self.create_folder(setup), turn_seconds(self.duration)
         for _ in range(self.rounds):
-            for work in self.operation_kinds:
-                argv = (f"/usr/lib/tare/{self.program}", self.folder, work.name, "--seconds", f"{seconds:.6g}")
+            for kind in self.operation_kinds:
+                argv = (f"/usr/lib/tare/{self.program}", self.folder, kind.name, "--seconds", f"{seconds:.6g}")
                 output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * seconds))
-                yield RawOutput(work.name, argv, output.text, output.seconds)
+                yield RawOutput(kind.name, argv, output.text, output.seconds)

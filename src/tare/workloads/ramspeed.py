@@ -6,15 +6,16 @@ The kinds of numbers are integers, doubles (float), integers in MMX's registers 
 `sse-nt` go past the caches, with non-temporal stores and fetches. Bytes read and bytes written both count.
 
 VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averages are in Figure 4, fourth column): that is all
-six kinds (RAMspeed's own list ends at 18), `bytes_per_pass = "32GiB"` and 5 passes. This is our own program with the
-same modes. Its pass is 32 GiB in all operations; RAMspeed's copy moves twice its `-g`, its add three times. Every
-element is checked after each operation.
+six kinds (RAMspeed's list ends at 18), `bytes_per_pass = "32GiB"` and 5 passes. tare has a separate program with the
+same modes. Its pass moves 32 GiB in all operations, while RAMspeed's copy moves twice its `-g`, and its add three
+times. Every element is checked after each operation.
 
-One pass of each part is a turn, and starts the program again: which pages it gets decides a good part of its speed
-(docs/decisions/turns.md).
+One pass of each part is a turn, and starts the program again: the pages that the kernel assigns decide a good part of
+its speed (docs/decisions/turns.md).
 
-Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, of each array; `bytes_per_pass`,
-at least; `passes`. Arrays and blocks for which the instance's memory has no room are lowered.
+Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, the size of each array;
+`bytes_per_pass`, the least bytes of a pass; `passes`. Arrays are made smaller, and blocks left out, if the instance's
+memory has no room for them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tare.plugins.workload import MeasurementContext, Workload
 ElementKind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
-_STEP_BYTES = 128  # what the program moves between two checks of its counter
+_STEP_BYTES = 128  # bytes of one step of the program's loop
 
 
 def _check_whole_steps(size_bytes: int) -> int:
@@ -73,14 +74,14 @@ class Ramspeed(Workload):
     passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
-        """Make the arrays small enough for the memory, and leave out blocks that are too large for it."""
+        """Lower the size of the arrays to the memory, and leave out blocks that are larger than it."""
         largest = limits.usable_memory_bytes // 3 // _STEP_BYTES * _STEP_BYTES
         sizes = tuple(size for size in self.mark_sizes if size <= limits.usable_memory_bytes)
         return {"array_bytes": min(self.array_bytes, largest), "mark_sizes": sizes}
 
     @property
     def rounds(self) -> int:
-        """Each pass is a turn, of each part."""
+        """Number of turns: each pass is a turn of every part."""
         return self.passes
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
@@ -93,10 +94,10 @@ class Ramspeed(Workload):
                 argv = ("/usr/lib/tare/ramspeed", *part.arguments, *once)
                 output = inside.run(*argv, timeout=limit)
                 yield RawOutput(part.label, argv, output.text, output.seconds)
-                part.read(output.text)  # what is wrong ends the trial now, not with its last turn
+                part.read(output.text)  # a wrong result fails the trial now, not after its last turn
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the speeds of one pass; raises TrialFailed for anything but whole verified results."""
+        """Return the speeds of one pass; raises TrialFailed for anything but complete, verified results."""
         parts = tuple(self._list_calls())
         check_labels(raw, [part.label for part in parts])
         return tuple(value for part, each in zip(parts, raw, strict=True) for value in part.read(each.text))
@@ -107,7 +108,7 @@ class Ramspeed(Workload):
 
     @property
     def _pass_seconds(self) -> float:
-        """What all parts of a kind take in a pass."""
+        """Estimated seconds of all parts of a kind in a pass."""
         mark_bytes = len(_MARKS) * len(self.mark_sizes) * self.bytes_per_pass
         return (4 * max(self.bytes_per_pass, 3 * self.array_bytes) + mark_bytes) / 6e9
 
@@ -128,7 +129,7 @@ class Ramspeed(Workload):
 
 @dataclass(frozen=True)
 class _RamspeedCall:
-    """One call of the program: what its output starts with, and each speed's key there with its metric and point."""
+    """Call of the program: the head of its output, and the key, metric and point of each speed in it."""
 
     label: str
     arguments: tuple[str, ...]

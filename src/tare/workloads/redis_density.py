@@ -1,10 +1,11 @@
-"""redis-density: how many instances with a key-value store a machine holds, and the memory of each further one.
+"""redis-density: how many instances with a key-value store a machine holds, and the memory of each additional one.
 
-The server is that of `redis`. redis-benchmark asks each instance over one connection (loads.density). None of the
+The server is that of `redis`. redis-benchmark drives each instance over one connection (loads.density). None of the
 papers counted instances.
 
-Settings: `goal`, the 99th percentile of the latency that each has to keep; `most` instances; `spare`, the share of the
-machine's memory that is left alone; `requests`, how many each is sent at a time; `operation`.
+Settings: `goal`, the 99th percentile of the latency that each instance has to keep; `most`, the largest number of
+instances; `spare`, the share of the machine's memory that stays free; `requests`, the number that each instance is sent
+at a time; `operation`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tare.workloads.redis import Redis
 
 @dataclass(frozen=True)
 class RedisDensity(Density):
-    """How many key-value stores a machine holds."""
+    """Number of key-value stores that a machine holds."""
 
     name = "redis-density"
     title = "Redis: how many instances"
@@ -36,7 +37,7 @@ class RedisDensity(Density):
 
     @property
     def load(self) -> Redis:
-        """One operation with one client."""
+        """`redis` with a single operation and client."""
         return Redis((self.operation,), (1,))
 
     def run_requests(self, setup: MeasurementContext, label: str) -> RawOutput:
@@ -44,5 +45,5 @@ class RedisDensity(Density):
         return self.load.run_requests(setup, label, self.requests)
 
     def read_slow_seconds(self, text: str) -> float:
-        """Read the 99th percentile of the latency."""
+        """Return the 99th percentile of the latency in seconds; raises TrialFailed if there is none."""
         return read_slow_seconds(text, self.operation)

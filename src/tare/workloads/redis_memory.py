@@ -1,11 +1,13 @@
-"""The smallest memory of Redis: with how little the key-value store still answers as quickly as with enough.
+"""Smallest memory of Redis with which it still answers as fast as with enough memory.
 
 The server and the load are those of `redis`: an empty store without persistence, and redis-benchmark on the client.
-The OSv paper (section 3.3) did this with its HTTP servers alone, from 1 GiB down, at a fixed rate; here the load sends
-as much as it can, and the goal is a share of what all the memory of the suite gives (loads.memory_search).
+The OSv paper (section 3.3) searched the smallest memory of HTTP servers only, from 1 GiB down, at a fixed rate. Here
+the load sends as much as it can, and the goal is a share of the throughput with all the memory of the suite
+(loads.memory_search).
 
-Settings: `goal`, the share of the throughput with all the memory; `precision`, how far the memory that misses the goal
-may be below the one that meets it; `least`, below which none is tried; `operation`; `clients`; `duration` of each try.
+Settings: `goal`, the share of the throughput with all the memory; `precision`, the largest difference between the
+memory that meets the goal and the one that misses it; `least`, the smallest memory to try; `operation`; `clients`;
+`duration` of each attempt.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tare.workloads.redis import Redis
 
 @dataclass(frozen=True)
 class RedisMemory(SmallestMemory):
-    """The smallest memory of a key-value store."""
+    """Smallest memory of a key-value store."""
 
     name = "redis-memory"
     title = "Redis: smallest memory"
@@ -33,5 +35,5 @@ class RedisMemory(SmallestMemory):
 
     @property
     def load(self) -> Redis:
-        """One operation with one number of clients."""
+        """`redis` with a single operation and number of clients."""
         return Redis((self.operation,), (self.clients,), duration=self.duration)

@@ -1,25 +1,26 @@
-"""A server of your own under a load: HTTP without a pause, HTTP at constant rates, or a command of yours.
+"""User-supplied server under a load: HTTP without a pause, HTTP at constant rates, or a user-supplied command.
 
 The server runs in an instance of every stack, from the same image, and is driven from the client. It is ready when it
-takes connections or, with `ready`, when it answers that path with `ready_status`. Where its `command` and its `files`
-have `{listen}` and `{port}`, tare writes the address and port on which it has to listen: on the machine's own network,
-one that listens on all addresses is in the way of the others. A `port` that neither of them names is refused. In an
-image that others have built (`from` of `[image]`), user, environment and folder are the image's, and its entry point
-comes before the words; without words, its own command is the server, and without `port`, it listens on the one that the
-image exposes.
+takes connections or, with `ready`, when it answers that path with `ready_status`. tare replaces `{listen}` and `{port}`
+in its `command` and its `files` by the address and port on which it has to listen: on the network of the machine
+itself, a server that listens on all addresses would conflict with those of other stacks. A `port` that neither of them
+names is an error. In a foreign image (`from` of `[image]`), user, environment and folder are the image's, and its entry
+point comes before the command. Without `command`, the image's command is the server, and without `port`, the server
+listens on the port that the image exposes.
 
-The load asks for `requests`, in their order, again and again: with each number of `clients` without a pause, as with
-`nginx`, or with `rates` on a schedule, as with `nginx-latency`. Or it is a command of yours, `load`, which is told the
-server's `{address}` and `{port}`; its `metrics` are numbers that it prints. Each of its runs is a turn.
+The load sends `requests` in order, and begins again after the last one: from each number of `clients` without a pause,
+as for `nginx`, or with `rates` on a schedule, as for `nginx-latency`. Or it is a user-supplied command, `load`, in
+which tare replaces the server's `{address}` and `{port}`; its `metrics` are numbers that it prints. Each of its runs is
+a turn.
 
 A server that ends or is not ready in time, a refused or broken connection, and a status other than 200 to 399 fail the
 trial.
 
-Settings: `command`, a list of words or a line, which no shell runs (tare's own server unless said); `port`;
-`datagrams`, whether it takes UDP there, too; `packages`, Debian's, which the image has for it; `files`, texts by their
-paths in the instance; `ready`, a path, `ready_status` and `ready_within`; `requests`, a file or tables of `path`,
-`method`, `headers` and `body`; `clients`; `rates` and `connections`; `keep_alive`; `duration` of each point, or of all
-runs of the load; `load`, with `load_packages`, `metrics` and `timeout`.
+Settings: `command`, a list of words or a line, which no shell runs (default: tare's server `micro`); `port`;
+`datagrams`, whether the server takes UDP on the port, too; `packages`, the Debian packages that the image gets for it;
+`files`, texts by their paths in the instance; `ready`, a path, `ready_status` and `ready_within`; `requests`, a file or
+tables of `path`, `method`, `headers` and `body`; `clients`; `rates` and `connections`; `keep_alive`; `duration` of each
+point, or of all runs of the load; `load`, with `load_packages`, `metrics` and `timeout`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _MICRO_COMMAND = f"{SERVER} --listen {{listen}}"
 
 
 class _DefaultPort(int):
-    """A port that the suite does not set."""
+    """Default port, to tell it from an equal port that the suite sets."""
 
 
 _DEFAULT_PORT = _DefaultPort(HTTP_PORT)
@@ -63,7 +64,7 @@ def _check_absolute(files: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class UserServer(Workload):
-    """A server of the user's under a load."""
+    """User-supplied server under a load."""
 
     name = "service"
     title = "A server"
@@ -90,18 +91,19 @@ class UserServer(Workload):
     timeout: Annotated[Duration, Field(gt=0, le=86400)] = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse settings of two loads at once, and what the load itself refuses."""
+        """Raise ValueError for settings of two loads at once, and for settings that the load rejects."""
         if bool(self.load) != bool(self.metrics):
-            raise ValueError("a load of yours has metrics, and they are of a load: give load and metrics, or neither")
+            raise ValueError("load and metrics belong together: give both, or neither")
         if self.load and (self.rates or self.requests):
             raise ValueError("requests and rates are of tare's loads: leave them out, or leave out load")
-        if twice := {each.name for each in self.metrics if [one.name for one in self.metrics].count(each.name) > 1}:
-            raise ValueError(f"there are two metrics named {min(twice)}")
-        _ = self.driver
+        names = [metric.name for metric in self.metrics]
+        if duplicates := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"there are two metrics named {min(duplicates)}")
+        _ = self.driver  # its constructor rejects invalid settings while the suite is read
 
     @property
     def driver(self) -> Workload:
-        """What drives the server: one of tare's two HTTP loads, or the user's."""
+        """Load of the server: one of tare's two HTTP loads, or the user-supplied command."""
         if self.load:
             return UserLoad(split_words(self.load), self.metrics, self.port, self.duration, self.timeout)
         asked = self.requests or (Request("/"),)
@@ -111,31 +113,31 @@ class UserServer(Workload):
 
     @property
     def all_metrics(self) -> Sequence[Metric]:
-        """Those of the load."""
+        """Metrics of the load."""
         return self.driver.all_metrics
 
     @property
     def sweep(self) -> Sweep | None:
-        """What the load varies."""
+        """Sweep of the load; None for a user-supplied command."""
         return self.driver.sweep
 
     @property
     def programs(self) -> Sequence[str]:
-        """The server's program."""
+        """Program of the server."""
         return split_words(self.command)[:1]
 
     def adapt_to_image_spec(self, image: ImageSpec) -> Self:
-        """Return it with the command of an image that others have built, where the suite does not set one."""
+        """Return the workload with the command of a foreign image, unless the suite sets one."""
         return replace(self, command="") if image.source and self.command == _MICRO_COMMAND else self
 
     def with_command(self, command: tuple[str, ...]) -> Self:
-        """Return it with another command."""
+        """Return the workload with another command of the server."""
         return replace(self, command=command)
 
     def adapt_to_image(self, image: Image) -> Self:
-        """Return it with the command and the port of an image of others, where the suite does not set them.
+        """Return the workload with the command and the port of a foreign image, unless the suite sets them.
 
-        Raises SuiteError where that exposes several ports.
+        Raises SuiteError if the image exposes several ports.
         """
         if not image.start_command:
             return self
@@ -145,12 +147,12 @@ class UserServer(Workload):
         return replace(self, command=command, port=self.port if is_set else find_exposed_port(image, self.port))
 
     def find_image_faults(self, image: ImageSpec) -> Mapping[str, Fault]:
-        """Refuse a port that no setting passes to the user's server; see `Workload.find_image_faults`.
+        """Return a fault for a port that no setting passes to the server (see `Workload.find_image_faults`).
 
-        A server in an image that others have built, or among files that the suite adds to it, may have its own port.
+        A server in a foreign image, or among files that the suite adds to it, may have a fixed port.
         """
-        own = self.command and self.command != _MICRO_COMMAND
-        if not own or isinstance(self.port, _DefaultPort) or image.source or image.files:
+        is_user_supplied = self.command and self.command != _MICRO_COMMAND
+        if not is_user_supplied or isinstance(self.port, _DefaultPort) or image.source or image.files:
             return {}
         named = re.compile(rf"\{{port\}}|(?<![0-9]){self.port}(?![0-9])")
         if any(named.search(text) for text in (*split_words(self.command), *self.files.values())):
@@ -161,32 +163,32 @@ class UserServer(Workload):
 
     @property
     def client_packages(self) -> Sequence[str]:
-        """Those of the load, and what asks whether the server is ready."""
+        """Packages of the load, and of the readiness probe."""
         return (*self.driver.client_packages, *self.load_packages, "curl")
 
     @property
     def is_closed_loop(self) -> bool:
-        """As the load asks."""
+        """Whether the load waits for each answer."""
         return self.driver.is_closed_loop
 
     @property
     def can_split_load(self) -> bool:
-        """As the load does."""
+        """Whether several clients can share the load."""
         return self.driver.can_split_load
 
     @property
     def rounds(self) -> int:
-        """As the load is divided."""
+        """Number of turns of the load."""
         return self.driver.rounds
 
     def external_effects(self, instances: str) -> Sequence[str]:
-        """List the server and the load."""
-        command = shlex.join(split_words(self.command)) or "the image's own command"
+        """Return a line for the server, and a line for a user-supplied load."""
+        command = shlex.join(split_words(self.command)) or "the image's command"
         server = f"{instances}: {command}"
         return (server, *((f"as root on the client: {shlex.join(split_words(self.load))}",) if self.load else ()))
 
     def service(self, listen: str) -> Service:
-        """Return the server, with the address and the port in their places."""
+        """Return the server, with the address and the port in their placeholders."""
         argv = tuple(fill_placeholders(word, listen=listen, port=self.port) for word in split_words(self.command))
         files = tuple(
             (path, fill_placeholders(text, listen=listen, port=self.port)) for path, text in self.files.items()
@@ -194,11 +196,11 @@ class UserServer(Workload):
         return Service(argv, self.port, files, self.ready, self.ready_status, self.ready_within)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Drive the server; raises TrialFailed if it or the load fails."""
+        """Drive the server; raises TrialFailed if the server or the load fails."""
         yield from self.driver.measure(setup)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the values of the load."""
+        """Return the values of the load."""
         return self.driver.parse(raw)
 
     def estimate_seconds(self) -> float:

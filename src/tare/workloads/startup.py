@@ -1,17 +1,19 @@
 """Start-up: the time from the request for an instance to its first answer over the network.
 
-Every trial has a timeline of its instance's start; this workload runs nothing and makes the timeline's length a value.
-It begins when tare begins to make the instance (`requested`), after all work that many instances share. It ends with
-the first byte that `init` answers to the client (`ready`), so that a slow network path counts. The moments in between
-(`started`, `kernel`, `userspace`) are in the trial's timeline.
+Every trial has a timeline of its instance's start. This workload runs nothing, and makes the timeline's length a value.
+The time begins when tare begins to create the instance (`requested`), after all work that several instances share. It
+ends with the first byte that `init` sends to the client (`ready`), so that a slow network path counts. The moments in
+between (`started`, `kernel`, `userspace`) are in the trial's timeline.
 
-A stack is started several times in a block, by turns with the others, and the median counts. A start that takes long is
-counted alone: a stack has a second for all its starts of a block. A warm start finds in memory what earlier ones have
-read: one start before the first block counts for nothing. Before a cold one, the file caches of the machine under test
-are written back and dropped; what its disks then read is a value, too, and a start that reads nothing is no cold one.
-Engines, and all else that runs on the machine, keep the pages that they have mapped. No paper measured starts.
+A stack is started several times in a block, in turns with the others, and the median counts. All starts of a stack in a
+block share one second, so a stack that takes longer is started once. A warm start finds the pages in memory that
+earlier starts have read; one start before the first block does not count. Before a cold start, the page cache of the
+machine under test is written back and dropped. The bytes that its disks then read are a value, too, and a start that
+reads nothing fails as not cold. Engines and all other programs of the machine keep the pages that they have mapped. No
+paper measured starts.
 
-Settings: `caches`, `warm` or `cold`; `starts`, of a stack in a block at most (9; a cold one is always alone).
+Settings: `caches`, `warm` or `cold`; `starts`, the most starts of a stack in a block (default 9; a cold start is always
+a single one).
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _HINT = "`tare show` has the whole timeline"
 
 @dataclass(frozen=True)
 class Startup(Workload):
-    """Time from the request to the first answer."""
+    """Time from the request of an instance to its first answer."""
 
     name = "startup"
     title = "Start-up"
@@ -52,23 +54,23 @@ class Startup(Workload):
 
     @property
     def rounds(self) -> int:
-        """The most starts of a stack in a block."""
+        """Most starts of a stack in a block."""
         return 1 if self.starts_cold else self.starts
 
     @property
     def starts_cold(self) -> bool:
-        """Whether caches are dropped before."""
+        """Whether caches are dropped before each start."""
         return self.caches == "cold"
 
     def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
-        """Yield the timeline as JSON, pairs of a name and seconds of the machine's monotonic clock. Runs nothing."""
+        """Yield the timeline as JSON: pairs of a name and seconds of the machine's monotonic clock."""
         marks = [[mark.name, mark.seconds] for mark in setup.timeline]
         yield RawOutput("timeline", (), json.dumps(marks) + "\n", 0.0)
         if setup.cold_read_bytes is not None:
             yield RawOutput("read", (), f"{setup.cold_read_bytes}\n", 0.0)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read the seconds from `requested` to `ready`; raises TrialFailed if one is missing or the order is wrong."""
+        """Return the seconds from `requested` to `ready`; raises TrialFailed if one is missing or they do not rise."""
         labels = ["timeline", "read"] if self.starts_cold else ["timeline"]
         check_labels(raw, labels)
         requested, ready = (_read_moment(raw[0].text, name) for name in ("requested", "ready"))
@@ -83,7 +85,7 @@ class Startup(Workload):
 
 
 def _read_bytes(text: str) -> int:
-    """Read what the disks have read; raises TrialFailed if that is nothing, as then no cache was dropped."""
+    """Return the bytes that the disks have read; raises TrialFailed for 0, as then caches were not dropped."""
     if not re.fullmatch(r"[1-9][0-9]{0,15}\n", text):
         what = f"the disks of the machine read nothing while the instance started cold; {quote_output(text)}"
         raise TrialFailed(what, "its caches cannot be dropped, or its files are in memory")
@@ -91,7 +93,7 @@ def _read_bytes(text: str) -> int:
 
 
 def _read_moment(text: str, name: str) -> float:
-    """Read the seconds of the one mark with this name."""
+    """Return the seconds of the only mark with this name; raises TrialFailed for none or several."""
     moments = [seconds for mark, seconds in _read_marks(text) if mark == name]
     if len(moments) != 1:
         raise TrialFailed(f"expected one moment {name!r} in the timeline, found {moments} in {text[:400]!r}", _HINT)

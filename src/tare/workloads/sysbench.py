@@ -1,10 +1,10 @@
-"""sysbench's CPU test: how often a second it finds the prime numbers up to a limit by trial division.
+"""sysbench's CPU test: searches a second for the prime numbers up to a limit, by trial division.
 
-One event checks every number from 3 to `max_prime`. It stays in the first cache and never enters the kernel; with
-several `threads` it shows what a stack makes of several CPUs. None of the papers ran sysbench; its results can be
-compared with published ones. Unlike Dhrystone and Whetstone, it does not verify what it computes.
+An event checks every number from 3 to `max_prime`. It stays in the first cache and never enters the kernel. With
+several `threads` it shows how a stack scales to several CPUs. None of the papers ran sysbench; its results can be
+compared with published ones. Unlike Dhrystone and Whetstone, it does not verify its results.
 
-Each turn runs as many events as fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
+Each turn runs the events that fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
 
 Settings: `duration`; `threads`, no more than the CPUs of an instance; `max_prime`.
 """
@@ -28,7 +28,7 @@ _RESULT = re.compile(
 
 @dataclass(frozen=True)
 class Sysbench(SysbenchTest):
-    """Prime numbers by trial division."""
+    """Search for prime numbers by trial division."""
 
     name = "sysbench"
     title = "sysbench: prime numbers"
@@ -37,11 +37,11 @@ class Sysbench(SysbenchTest):
 
     max_prime: Annotated[int, Field(ge=3, le=10_000_000)] = 10_000
 
-    def options(self, events: int) -> tuple[str, ...]:  # noqa: ARG002 - the other test counts bytes
+    def options(self, events: int) -> tuple[str, ...]:  # noqa: ARG002 - only the memory test needs it
         """Return the limit of the primes."""
         return (f"--cpu-max-prime={self.max_prime}",)
 
     def match_output(self, text: str) -> re.Match[str] | None:
-        """Match a whole output with this limit."""
+        """Match a complete output with this limit."""
         found = _RESULT.fullmatch(text)
         return found if found and int(found["limit"]) == self.max_prime else None

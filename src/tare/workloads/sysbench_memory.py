@@ -1,16 +1,16 @@
-"""sysbench's memory test: how many bytes a second it reads or writes, block by block.
+"""sysbench's memory test: bytes a second that it reads or writes, block by block.
 
-One event goes once over a block, word by word: `access = "seq"` in order, `"rnd"` at random places. All threads use one
-block, or each its own with `scope = "local"`. A block of 1 MiB mostly stays in a cache; only one that is larger than
-the last cache measures memory. sysbench's own default is 1 KiB: reading the clock before and after each block then
-takes as long as the work, and where a hypervisor makes clocks slow, longer. Published results that were made with other
-settings cannot be compared. None of the papers ran sysbench. RAMspeed, which VTmark ran, verifies what it
+An event goes once over a block, word by word: with `access = "seq"` in order, with `"rnd"` at random places. All
+threads share one block, or have separate blocks with `scope = "local"`. A block of 1 MiB mostly stays in a cache; only
+a block that is larger than the last cache measures memory. The default of sysbench is 1 KiB. Reading the clock before
+and after such a block takes as long as the work, and longer where a hypervisor makes clocks slow. Results with other
+settings cannot be compared. None of the papers ran sysbench. VTmark ran RAMspeed, which verifies the bytes that it
 moves; sysbench does not.
 
-Each turn runs as many events as fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
+Each turn runs the events that fill it (loads.cpu_programs). The start of sysbench's threads is not measured.
 
 Settings: `duration`; `threads`, no more than the CPUs of an instance; `block_size`, a power of two, which is halved
-until the memory has room for it; `operation`, `"write"` or `"read"`; `access`; `scope`.
+until the memory has room for the blocks; `operation`, `"write"` or `"read"`; `access`; `scope`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _check_power_of_two(size_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class SysbenchMemory(SysbenchTest):
-    """Reading or writing of blocks of memory."""
+    """Reads or writes of blocks of memory."""
 
     name = "sysbench-memory"
     title = "sysbench: memory"
@@ -56,7 +56,7 @@ class SysbenchMemory(SysbenchTest):
     scope: Literal["global", "local"] = "global"
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
-        """Halve the block until it, or those of all threads, have room in the memory."""
+        """Halve the block until the memory has room for it, or for the separate blocks of all threads."""
         blocks, size = min(self.threads, limits.cpus) if self.scope == "local" else 1, self.block_size
         while size > _KIB and blocks * size > limits.usable_memory_bytes:
             size //= 2
@@ -64,17 +64,17 @@ class SysbenchMemory(SysbenchTest):
 
     @property
     def units_per_event(self) -> int:
-        """The bytes of a block."""
+        """Bytes of a block."""
         return self.block_size
 
     def options(self, events: int) -> tuple[str, ...]:
-        """Return the block and what is done with it; the total size is what ends this test, not the events."""
+        """Return the options of block and operation. The total size ends this test, not the number of events."""
         sizes = (f"--memory-block-size={self.block_size}", f"--memory-total-size={events * self.block_size}")
         how = (f"--memory-oper={self.operation}", f"--memory-access-mode={self.access}")
         return (*sizes, *how, f"--memory-scope={self.scope}")
 
     def match_output(self, text: str) -> re.Match[str] | None:
-        """Match a whole output with these settings; sysbench does not print `access`."""
+        """Match a complete output with these settings. sysbench does not print `access`."""
         found = _RESULT.fullmatch(text)
         asked = (self.block_size // _KIB, self.operation, self.scope)
         return found if found and (int(found["block"]), found["operation"], found["scope"]) == asked else None

@@ -1,11 +1,11 @@
-"""System calls: how often a second a process enters the kernel and comes back.
+"""System calls: entries of a process into the kernel and back, a second.
 
-`perf bench syscall basic` calls getppid, which does next to nothing in the kernel: what it takes is the way there and
-back. A sandbox that answers system calls itself, such as gVisor, takes another way; a container or a virtual machine
-takes the same one as bare metal, unless filters of system calls or another kernel's defenses against side channels
-make it longer.
+`perf bench syscall basic` calls getppid, which does next to nothing in the kernel, so that the entry and the return are
+the cost. A sandbox that implements system calls itself, such as gVisor, has another entry. A container or a virtual
+machine has the same entry as bare metal, unless a filter of system calls, or a guest kernel's mitigations of side
+channels, make it longer.
 
-Each turn makes as many calls as fill it. The start of perf is not measured. None of the papers measured system calls by
+Each turn makes the calls that fill it. The start of perf is not measured. None of the papers measured system calls by
 themselves.
 
 Settings: `duration`.
@@ -35,20 +35,20 @@ _CLOCK_SECONDS = 1e-6  # the resolution of perf's clock
 
 @dataclass(frozen=True)
 class SystemCalls(TurnWorkload, PerfBench):
-    """The way into the kernel and back."""
+    """Entries into the kernel and back."""
 
     name = "system-calls"
     title = "System calls"
     metrics = (Metric("rate", "System calls", "calls/s", "higher"),)
-    benches = (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)  # each loop is a call
+    benches = (Bench(("syscall", "basic"), _RESULT, 1, "rate"),)  # a loop is a call
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
 
     @property
     def turn_seconds(self) -> float:
-        """A tenth of the duration."""
+        """Usual length of a turn."""
         return turn_seconds(self.duration)
 
     def loops_after(self, loops: int, seconds: float) -> int:
-        """Return the number of calls that fill a turn: perf's clock has nothing else in it."""
+        """Return the number of calls that fill a turn. This is exact, because perf times nothing but the calls."""
         return max(1, min(MAX_LOOPS, math.ceil(loops / max(seconds, _CLOCK_SECONDS) * self.turn_seconds)))

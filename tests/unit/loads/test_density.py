@@ -192,7 +192,7 @@ def test_one_instance_reports_no_further_one() -> None:
 
 
 def test_it_needs_further_instances() -> None:
-    with pytest.raises(TrialFailed, match="starts further instances"):
+    with pytest.raises(TrialFailed, match="starts extra instances"):
         next(Counted().measure(MeasurementContext(instance(1), LocalHost(), ())))
 
 

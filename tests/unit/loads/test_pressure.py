@@ -336,7 +336,7 @@ def test_what_was_started_is_ended_try_by_try_and_when_the_trial_is() -> None:
 
 
 def test_it_needs_further_instances() -> None:
-    with pytest.raises(TrialFailed, match="starts further instances"):
+    with pytest.raises(TrialFailed, match="starts extra instances"):
         next(Pressed().measure(setup(None)))
 
 

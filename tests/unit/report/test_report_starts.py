@@ -22,7 +22,7 @@ DENSITY = WorkloadRecord(
     "redis-density",
     "Redis: how many instances",
     (
-        Metric("further", "Memory of each further instance", "bytes", "lower"),
+        Metric("further", "Memory of each additional instance", "bytes", "lower"),
         Metric("memory", "Memory of all instances", "bytes", "lower", headline=False),
         Metric("instances", "Instances", "instances", "higher"),
     ),

@@ -200,7 +200,7 @@ def test_an_application_with_a_worker_alone_may_have_several_clients(shop: Path)
     (shop / "application.toml").write_text(text)
     (planned,) = suite(shop, clients).workloads
     assert planned.workload.external_effects("inside")[-1] == (
-        "as root on clients beside the first, if there are any: locust --worker --master-host '{first_client}'"
+        "as root on extra clients, if there are any: locust --worker --master-host '{first_client}'"
     )
 
 

@@ -39,7 +39,7 @@ NAMES = list(own("workloads"))
 CASES = cases()
 each_case = pytest.mark.parametrize("case", CASES, ids=[f"{case.name}-{case.number}" for case in CASES])
 each_name = pytest.mark.parametrize("name", NAMES)
-NOWHERE = "runs inside|has no network|starts further instances|asks for the cost|expected one moment"
+NOWHERE = "runs inside|has no network|starts extra instances|asks for the cost|expected one moment"
 ADDRESS = "198.18.0.10"
 
 

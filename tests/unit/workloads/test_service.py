@@ -172,7 +172,7 @@ def test_settings_of_two_loads_at_once_are_refused() -> None:
         UserServer(load="x", metrics=(RATE,), rates=(2000,))
     with pytest.raises(ValueError, match="requests and rates are of tare's loads"):
         UserServer(load="x", metrics=(RATE,), requests=(Request("/"),))
-    with pytest.raises(ValueError, match="give load and metrics, or neither"):
+    with pytest.raises(ValueError, match="load and metrics belong together"):
         UserServer(metrics=(RATE,))
     with pytest.raises(ValueError, match="there are two metrics named rate"):
         UserServer(load="x", metrics=(RATE, RATE))
