@@ -74,7 +74,7 @@ class Unplugged(Network):
 def test_a_guest_whose_agent_cannot_be_reached_fails(testbed: RunContext, nothing_left: NothingLeft) -> None:
     network = Unplugged(testbed.network.prefix, testbed.network.subnet, testbed.network.ledger)
     error = _fails(replace(testbed, network=network), nothing_left)
-    assert str(error).startswith(f"the guest does not let tare in: guest_exec: {network.instance_address}: ")
+    assert str(error).startswith(f"the guest agent cannot be reached: guest_exec: {network.instance_address}: ")
     assert error.hint
 
 

@@ -107,7 +107,7 @@ def test_it_says_what_it_is(technology: Technology, instance: Instance) -> None:
 
 @pytest.mark.parametrize("technology", ALL, ids=lambda each: each.name)
 def test_it_refuses_what_it_cannot_serve(technology: type[Unikernel]) -> None:
-    words = "a unikernel has no shell: this one serves micro-http and micro-redis alone"
+    words = "a unikernel has no shell: this one only serves micro-http and micro-redis"
     assert [technology().unsupported_reason(workload) for workload in (Dhrystone(), Nginx())] == [words, words]
     assert [technology().unsupported_reason(workload) for workload in (Startup(), MicroHttp(), MicroRedis())] == [
         None

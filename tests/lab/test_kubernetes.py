@@ -212,7 +212,7 @@ def test_a_pod_that_somebody_deletes_costs_a_trial_and_its_reason_says_so(tmp_pa
             "failed",
             "the pod cannot be scheduled: 0/1 nodes are available: 1 Insufficient cpu",
         ),
-        ({"pod": {"containers": []}}, "failed", "pod: containers is tare's to set"),
+        ({"pod": {"containers": []}}, "failed", "pod: containers is set by tare"),
     ],
     ids=["handler", "class", "context", "node", "namespace", "image", "room", "own"],
 )

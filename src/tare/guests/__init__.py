@@ -1,1 +1,1 @@
-"""Code that technologies share which start machines or unikernels."""
+"""Guests: code that technologies share to start machines and unikernels."""

@@ -1,9 +1,12 @@
 """Boot media for monitors that cannot boot the image's disk, kernel and initial RAM disk directly.
 
-There are three: an uncompressed kernel, for monitors that load ELF files only; an initial RAM disk with the drivers of
-a monitor's controllers; a CD that loads both, for monitors that boot as a PC does. The CD uses ISOLINUX for a BIOS, and
-for UEFI a unified kernel image (systemd-stub(7) with kernel, initial RAM disk and command line as sections). All are
-made from the image; what does not depend on the instance is made once and kept beside it.
+- An uncompressed kernel is for monitors that only load ELF files.
+- An initial RAM disk has the drivers of a monitor's controllers.
+- A CD loads both on monitors that boot like a PC. It uses ISOLINUX with a BIOS, and a unified kernel image with UEFI
+  (systemd-stub(7) with the kernel, the initial RAM disk and the command line as sections).
+
+All are made from the image. The kernel and the initial RAM disk do not depend on the instance: they are made once, and
+cached next to the image.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modul
 _SECONDS = 300.0
 
 # Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the compressed kernel: setup_sects
-# at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its length appended.
+# at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its length appended: it is cut off.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
@@ -42,8 +45,8 @@ fd377a58) unpack=xz ;;
 esac
 tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && mv "$2.new" "$2"
 """
-# tiny-initramfs' `init` reads the names of the modules, in the order of loading. The files of a later archive replace
-# those of an earlier one.
+# `init` of tiny-initramfs loads the modules that the file /modules names, in this order. Linux unpacks concatenated
+# archives one after the other, so that the appended files replace those of the image.
 _EXTEND = """
 set -e
 target=$1 initrd=$2; shift 2
@@ -55,8 +58,8 @@ cp "$initrd" "$target.new"
 rm -r "$folder"
 mv "$target.new" "$target"
 """
-# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. As with systemd-stub's own
-# tools, the kernel's section follows those of the stub, and the initial RAM disk's follows the kernel's.
+# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. Like systemd's ukify, it puts
+# the section of the kernel after those of the stub, and that of the initial RAM disk after the kernel's.
 _EFI_CD = """
 set -e
 folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5
@@ -72,41 +75,42 @@ mcopy -i "$folder/efi" "$folder/program" ::/EFI/BOOT/BOOTX64.EFI
 xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi=$folder/efi"
 rm -r "$folder"
 """
-# It ends with the command, whose last output is on standard error.
+# The shell ends with the command. The command's output goes to standard error: standard output is the serial port.
 _FOLLOW_AND_RUN = 'file=$1; shift; tail --follow=name --retry --lines=+1 "$file" 2>/dev/null & "$@" >&2; kill $!'
 
 
 def unpacked_kernel_path(image: Image) -> Path:
-    """Return the path of the image's kernel without compression."""
+    """Return the path of the image's uncompressed kernel, which may not exist yet."""
     return image.kernel.with_name("vmlinux")
 
 
 def ensure_elf_kernel(host: Host, image: Image) -> Path:
-    """Unpack the image's kernel, once, for monitors that load an uncompressed one; return its path."""
+    """Return the path of the image's uncompressed kernel, after unpacking it if it does not exist."""
     kernel = unpacked_kernel_path(image)
     unpack_kernel(host, str(image.kernel), str(kernel))
     return kernel
 
 
 def unpack_kernel(host: Host, kernel: str, target: str) -> None:
-    """Unpack a compressed Linux kernel for x86, unless the target exists."""
+    """Unpack a compressed Linux kernel for x86 to `target`, unless the target exists."""
     host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
 
 
 def make_initrd(host: Host, image: Image, *modules: str) -> Path:
-    """Make an initial RAM disk, once, that loads these kernel modules and their dependencies; return its path."""
+    """Return the path of an initial RAM disk that loads kernel modules and their dependencies; make it once."""
     target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
+    # The order matters: tiny-initramfs loads modules one by one, without resolving dependencies.
     files = [str(folder / file) for file in order_modules(host.read(str(folder / "modules.dep")), modules)]
     host.run("sh", "-c", _EXTEND, "sh", str(target), str(image.initrd), *files, timeout=_SECONDS)
     return target
 
 
 def order_modules(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the files of modules from the text of `modules.dep`, each after its dependencies.
+    """Return the files of modules in the order of loading, with each after its dependencies.
 
-    Raises TrialFailed for a module that the kernel does not have.
+    `dependencies` is the text of the kernel's `modules.dep`. Raises TrialFailed for a module that the kernel lacks.
     """
     needs = {file: needed.split() for file, _, needed in (line.partition(":") for line in dependencies.splitlines())}
     names = {PurePosixPath(file).name.partition(".ko")[0].replace("-", "_"): file for file in needs}
@@ -126,7 +130,7 @@ def order_modules(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...
 
 
 def make_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
-    """Make the CD that boots the image's kernel with a command line; return its path in the instance's folder."""
+    """Make the CD that boots the image's kernel with a BIOS; return its path in the instance's folder."""
     folder, target = launch.folder / "cd", str(launch.folder / "cd.iso")
     host.run("mkdir", "-p", str(folder), timeout=30)
     host.run("cp", *LOADER, str(folder), timeout=30)
@@ -140,7 +144,7 @@ def make_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) 
 
 
 def make_efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
-    """Make the CD that boots the image's kernel on UEFI; return its path in the instance's folder."""
+    """Make the CD that boots the image's kernel with UEFI; return its path in the instance's folder."""
     folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
     host.run("mkdir", "-p", str(folder), timeout=30)
     host.write(str(folder / "words"), command_line)
@@ -150,9 +154,9 @@ def make_efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: s
 
 
 def find_missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Find the files of a boot loader that a host lacks; `packages` names the Debian package of each."""
+    """Return a problem for each missing file of a boot loader; `packages` has the Debian package of each file."""
     return tuple(
-        Problem.from_packages(f"{file} is not there", package)
+        Problem.from_packages(f"{file} is missing", package)
         for file, package in packages.items()
         if host.run("test", "-e", file, timeout=10, check=False).exit_code
     )
@@ -160,16 +164,16 @@ def find_missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem
 
 @contextmanager
 def follow_console(host: Host, path: str) -> Iterator[Process]:
-    """Follow the file to which a daemon writes the output of a machine's serial port."""
+    """Context manager: yield a process that prints the file to which a daemon writes a machine's serial output."""
     with host.spawn("tail", "--follow=name", "--retry", "--lines=+1", path) as process:
         yield process
 
 
 def with_console_output(path: str, *command: str) -> tuple[str, ...]:
-    """Return a command that runs a machine and prints the file of its serial port, until the machine ends."""
+    """Return a command that runs a machine, and prints the file of its serial port until the machine ends."""
     return ("sh", "-c", _FOLLOW_AND_RUN, "sh", path, *command)
 
 
 def command_line(launch: LaunchRequest, console: str = "ttyS0") -> str:
-    """Write the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
+    """Return the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
     return guest.command_line(launch, "/dev/sda", console)

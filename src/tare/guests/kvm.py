@@ -1,4 +1,4 @@
-"""The proof that KVM works: QEMU boots a small guest on it, for all monitors. To open /dev/kvm proves nothing."""
+"""Check that KVM works: QEMU boots a small guest on it. That /dev/kvm can be opened proves nothing."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, first_line
 
 PROGRAM = "qemu-system-x86_64"
 OPTIONS = ("-accel", "kvm", "-cpu", "host")
-PROBE_SECONDS = 20.0  # without a word of the guest's
-_MAX_SILENCES = 6  # as long, at most, it may take to boot
-_MAX_CACHED_RESULTS = 8  # machines
-_FAILURE_CACHE_SECONDS = 600.0  # how long a failure is believed: the machine may just have been busy
+PROBE_SECONDS = 20.0  # the longest time without a line on the guest's console
+_MAX_SILENCES = 6  # the whole boot may take this many times as long
+_MAX_CACHED_RESULTS = 8
+_FAILURE_CACHE_SECONDS = 600.0  # a failure expires: the machine may just have been busy
 
 
 def qemu_version(host: Host) -> str:
-    """Return QEMU's version; empty if it is not installed."""
+    """Return QEMU's version; "" if it is not installed."""
     return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
 def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ...]:
-    """Find why a host cannot use KVM; `alternative` is the alternative for the hint."""
+    """Return the problem that prevents the use of KVM on a host, or (); `alternative` is the first part of its hint."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
         return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
     if (image := find_image_on(host)) is None:
-        return (Problem("KVM is not proved yet: there is no guest kernel to boot", "tare image"),)
+        return (Problem("KVM is not checked yet: there is no guest kernel to boot", "tare image"),)
     seconds = PROBE_SECONDS * (NESTED_TIMEOUT_FACTOR if is_emulated(host) else 1)
     if not _can_boot(host, image, seconds):
         what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
@@ -43,16 +43,16 @@ def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ..
 def _can_boot(host: Host, image: Image, seconds: float) -> bool:
     """Return whether the image's kernel boots up to its first program.
 
-    A success is remembered until the machine boots again, a failure for ten minutes; also for other images.
+    A success is cached until the machine reboots, a failure for ten minutes. Images with the same kernel share it.
     """
     memory = state_folder() / "kvm.json"
     boot = host.read(BOOT_ID).strip()
-    # Images differ by their programs: the kernel is what boots.
+    # The result depends on the kernel only: images with other programs must not repeat the check.
     kernel = " ".join(sorted(line for line in image.packages.splitlines() if line.startswith("linux-image")))
     machine = f"{boot} {kernel} {first_line(host, PROGRAM, '--version')}"
     try:
         known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError):  # absent, or damaged: it is only a cache
         known = {}
     if known.get(machine, 1.0) and time.time() - known.get(machine, 0.0) > _FAILURE_CACHE_SECONDS:
         known.pop(machine, None)
@@ -65,7 +65,7 @@ def _can_boot(host: Host, image: Image, seconds: float) -> bool:
 def _probe(host: Host, image: Image, seconds: float) -> bool:
     fixed = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "256M")
     kernel = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
-    # The kernel says that it unpacks itself: on an emulated machine that alone takes long.
+    # With earlyprintk, the kernel prints that it unpacks itself: on an emulated machine this step alone takes long.
     words = ("-append", "earlyprintk=serial,ttyS0,115200 console=ttyS0 root=/dev/none panic=-1")
     try:
         with host.spawn(PROGRAM, *OPTIONS, *fixed, *kernel, *words) as process:

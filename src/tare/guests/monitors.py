@@ -1,8 +1,8 @@
-"""What the plug-ins of machine monitors share beside tare/guests/guest.py: folder, disk and control group.
+"""Guest resources of machine monitors: folder, disk and control group, in addition to tare/guests/guest.py.
 
-A monitor that tare starts runs in tare's control group, which pins it and limits its memory. An overlay of the image's
-disk counts as part of the start, as a container's layer does. A copy of the disk does not: users of such a machine
-prepare its disk beforehand.
+A monitor that tare starts runs in tare's control group, which pins it to its CPUs and limits its memory. The time for
+an overlay of the image's disk counts as part of the start, like a container's layer. The time for a copy of the disk
+does not count: users of such a monitor prepare the disk beforehand.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tare.plugins.workload import VOLUME, Instance
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0
-_LABEL = "tare-volume"  # of the file system: what its device is called depends on the monitor
-_FILE_SYSTEM_BYTES = 128 << 20  # for its journal, beside a tenth of the room for its tables
+_LABEL = "tare-volume"  # label of the file system: the name of its device depends on the monitor
+_FILE_SYSTEM_BYTES = 128 << 20  # for the journal; another tenth of the volume's size is for the tables
 _MOUNT = 'mkdir -p "$1" && mount "LABEL=$2" "$1"'
 
 
 @dataclass(frozen=True)
 class DirectBoot(Technology):
-    """A machine whose monitor is given the image's unpacked kernel."""
+    """Machine whose monitor loads the image's unpacked kernel directly."""
 
     family: ClassVar[Family] = "type 2"
     can_host = True
     network_path = "tap"
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to, and unpack its kernel."""
+        """Make the image's disk on hosts that received only the directory, and unpack the image's kernel."""
         guest.ensure_disk(host, image)
         boot_media.ensure_elf_kernel(host, image)
 
@@ -46,7 +46,10 @@ class DirectBoot(Technology):
 def firecracker_configuration(
     launch: LaunchRequest, tap: str, source: Mapping[str, str], disks: Mapping[str, str]
 ) -> dict[str, object]:
-    """Describe a machine as Firecracker's API does; of its disks, by their names, the `seed` is only read."""
+    """Return a machine's configuration in the form of Firecracker's API.
+
+    `disks` has paths by name; it skips disks whose path is "". The disk `seed` is read-only.
+    """
     return {
         "boot-source": dict(source),
         "drives": [
@@ -63,10 +66,10 @@ def firecracker_configuration(
 
 @dataclass
 class GuestResources:
-    """What a machine starts with: its own folder, and a control group.
+    """Guest resources: the folder of a machine, and the control group of its monitor.
 
-    `stack` undoes at the end what the technology makes. Where a technology knows better, it sets the `cautions`, the
-    `processes`, the bytes `written` and those `kept` of the image.
+    A technology registers its cleanup in `stack`. It may set `cautions`, `processes`, and its functions for the bytes
+    `written` and those `kept` of the image, in place of the defaults.
     """
 
     host: Host
@@ -80,15 +83,15 @@ class GuestResources:
     _volume_file: str = field(default="", init=False)
 
     def mark_requested(self) -> None:
-        """Mark `mark_requested`: all preparation that does not count is done."""
+        """Start the readiness probe and mark `requested`: from here on, all time counts as the start."""
         self.launch.start_probe(self.launch.network.instance_address)
         self.launch.timeline.mark("requested")
 
     def create_cgroup(self) -> ControlGroup:
         """Make the control group of a monitor that tare starts."""
         launch = self.launch
-        around = guest.with_monitor_memory(launch.limits)
-        group = self.stack.enter_context(create_limited_cgroup(launch.ledger, launch.name, around))
+        limits = guest.with_monitor_memory(launch.limits)
+        group = self.stack.enter_context(create_limited_cgroup(launch.ledger, launch.name, limits))
         self.processes = group.processes
         return group
 
@@ -112,20 +115,20 @@ class GuestResources:
         return target
 
     def create_volume(self) -> str:
-        """Make the disk of the data volume, without what is empty; return its path, or an empty text without a volume.
+        """Make the sparse disk of the data volume; return its path, or "" if no volume is requested.
 
-        It is mounted once the machine has booted.
+        `await_boot` mounts it when the machine has booted.
         """
-        wanted = self.launch.volume_bytes
-        if wanted:
+        requested = self.launch.volume_bytes
+        if requested:
             self._volume_file = str(self.launch.folder / "volume.raw")
-            kibibytes = (wanted + wanted // 10 + _FILE_SYSTEM_BYTES) >> 10
+            kibibytes = (requested + requested // 10 + _FILE_SYSTEM_BYTES) >> 10
             make = (*MAKE_FILE_SYSTEM, "-L", _LABEL, self._volume_file, f"{kibibytes}k")
             self.host.run(*make, timeout=_COPY_SECONDS)
         return self._volume_file
 
     def await_boot(self, console: Process, disk: str, path: str, **proof: str) -> Instance:
-        """Wait until the machine's door is open, enter it and describe it."""
+        """Wait until the guest agent is ready, mount the data volume, and return the description of the instance."""
         launch = self.launch
         kernel = guest.watch_boot(console, launch)
         inside = self.stack.enter_context(guest.enter_guest(self.host, launch))
@@ -145,13 +148,16 @@ class GuestResources:
         )
 
     def _bytes_written(self) -> int:
-        """Return what the machine has written to its own disk; a copy that was written in full does not grow."""
+        """Return the bytes that the machine has written to its system disk: the growth of its folder.
+
+        A copy whose format allocates all blocks in advance does not grow, so the result is 0.
+        """
         helper = self.launch.ledger.setup_helper
         volume = helper.bytes_below(self._volume_file) if self._volume_file else 0
         return max(0, helper.bytes_below(str(self.launch.folder)) - volume - self.bytes_before)
 
     def _image_bytes(self) -> int:
-        """Return the bytes of the image's disk, without its empty blocks, and of what boots it."""
+        """Return the allocated bytes of the image's disk, kernel and initial RAM disk."""
         image = self.launch.image
         return sum(
             self.launch.ledger.setup_helper.bytes_below(str(file)) for file in (image.disk, image.kernel, image.initrd)
@@ -160,7 +166,7 @@ class GuestResources:
 
 @contextmanager
 def create_guest_resources(host: Host, launch: LaunchRequest) -> Iterator[GuestResources]:
-    """Make the folder of a machine; remove it, and undo its `stack`, after the block."""
+    """Context manager: make the folder of a machine; run its cleanup and remove the folder after the block."""
     with ExitStack() as stack:
         stack.enter_context(launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(launch.folder)))
         host.run("mkdir", "-p", str(launch.folder), timeout=30)
@@ -169,10 +175,10 @@ def create_guest_resources(host: Host, launch: LaunchRequest) -> Iterator[GuestR
 
 @dataclass(frozen=True)
 class VirtualPc(Technology):
-    """A virtual PC with a BIOS, which boots the image from a CD: of the monitors that start one without KVM.
+    """Virtual PC with a BIOS, which boots the image from a CD.
 
-    It cannot be given the kernel directly, and its controllers may be others than virtio's: the CD's initial RAM disk
-    has the drivers. `drivers` are the kernel modules of its controllers, in the order of loading.
+    Its monitors cannot load a kernel directly, and may have other controllers than virtio's: the initial RAM disk on
+    the CD has their drivers. `drivers` are the kernel modules of its controllers, in the order of loading.
     """
 
     family = "type 2"
@@ -186,7 +192,7 @@ class VirtualPc(Technology):
     drivers: ClassVar[tuple[str, ...]]
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Make an initial RAM disk with the drivers of its controllers."""
+        """Make the image's disk, and an initial RAM disk with the drivers of the controllers."""
         guest.ensure_disk(host, image)
         boot_media.make_initrd(host, image, *self.drivers)
 

@@ -1,4 +1,4 @@
-"""SSH logins of machines that tare has started: keys, OpenSSH's configuration, and the wait until one lets tare in."""
+"""SSH logins to machines that tare has started: keys, OpenSSH's configuration, and the wait for the first login."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.plugins.technology import LaunchRequest
 
 TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client", "ssh-keyscan": "openssh-client"}
 PORT = 22
-MAX_PAUSE_SECONDS = 2.0  # from one attempt to the next, at most
+MAX_PAUSE_SECONDS = 2.0  # the longest pause between two attempts
 _FIRST_PAUSE_SECONDS = 0.1
 _SCAN_SECONDS = 10
 _COPY_SECONDS = 300.0
@@ -29,7 +29,10 @@ _COPY = 'folder=$1; shift; tar -C "$folder" -cf - . | "$@"'
 
 @dataclass(frozen=True)
 class Login:
-    """Where and as whom tare logs in; `key` is the private key's path on the host, empty for the client's own."""
+    """SSH login: address, user and private key of a machine.
+
+    `key` is the path of the private key on the host; "" for the default keys of OpenSSH's client.
+    """
 
     address: str
     user: str
@@ -37,13 +40,16 @@ class Login:
 
 
 def create_key(host: Host, path: str) -> str:
-    """Make a pair of SSH keys on a host; return the public key."""
+    """Make a pair of SSH keys on a host, with the private key at `path`; return the public key."""
     host.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path, timeout=30)
     return host.read(f"{path}.pub").strip()
 
 
 def write_ssh_config(host: Host, folder: Path, login: Login, host_keys: Sequence[str]) -> SshTarget:
-    """Write the configuration of OpenSSH's client for a machine, called as its `folder`, into that."""
+    """Write the configuration of OpenSSH's client for a machine into `folder`; return the target, named as the folder.
+
+    Only `host_keys` are accepted: an address may have belonged to another machine before.
+    """
     name = folder.name
     host.write(f"{folder}/known_hosts", "".join(f"{name} {key}\n" for key in host_keys))
     lines = (
@@ -58,15 +64,15 @@ def write_ssh_config(host: Host, folder: Path, login: Login, host_keys: Sequence
 def await_login(
     host: Host, target: SshTarget, technology_name: str, timeout_seconds: float, refusal_hint: str = ""
 ) -> None:
-    """Wait until a machine lets tare in; raises TrialFailed.
+    """Wait until a login to a machine succeeds; raises TrialFailed after the timeout.
 
-    A machine may accept the key later than it answers, as with cloud-init. `refusal_hint` is the hint for one that does
-    not, so that its first refusal is final.
+    By default, it retries after a refused key: cloud-init installs the key after the SSH server has started. With a
+    `refusal_hint`, the first refusal is final, and has this hint.
     """
-    ask = ("ssh", "-F", target.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", target.ssh, "true")
+    command = ("ssh", "-F", target.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", target.ssh, "true")
     began = time.monotonic()
-    while (asked := host.run(*ask, timeout=30, check=False)).exit_code:
-        words = (asked.stderr + asked.stdout).decode("utf-8", "replace")  # cloud-init turns root away on the latter
+    while (login := host.run(*command, timeout=30, check=False)).exit_code:
+        words = (login.stderr + login.stdout).decode("utf-8", "replace")  # cloud-init refuses root on standard output
         if "Host key verification failed" in words:
             hint = "is another machine at its address?"
             raise TrialFailed(f"{technology_name}: the machine's SSH host key is not the one that it should have", hint)
@@ -79,12 +85,15 @@ def await_login(
 
 
 def scan_host_keys(host: Host, address: str, technology_name: str, timeout_seconds: float) -> tuple[str, ...]:
-    """Return the public host keys of a machine whose address is tare's to give, once it answers; raises TrialFailed."""
+    """Return the public host keys of a machine as soon as its SSH server responds; raises TrialFailed.
+
+    It trusts the first response: use it only on networks of tare, where no other machine can have the address.
+    """
     began = time.monotonic()
     while True:
         scan = ("ssh-keyscan", "-T", str(_SCAN_SECONDS), address)
-        said = host.run(*scan, timeout=6 * _SCAN_SECONDS, check=False).text.splitlines()
-        if keys := tuple(line.partition(" ")[2] for line in said if line.startswith(f"{address} ")):
+        lines = host.run(*scan, timeout=6 * _SCAN_SECONDS, check=False).text.splitlines()
+        if keys := tuple(line.partition(" ")[2] for line in lines if line.startswith(f"{address} ")):
             return keys
         if time.monotonic() > began + timeout_seconds:
             what = f"{technology_name}: no SSH server answers at {address} for {timeout_seconds:g} s"
@@ -93,13 +102,19 @@ def scan_host_keys(host: Host, address: str, technology_name: str, timeout_secon
 
 
 def pause_before_retry(began: float) -> None:
-    """Wait before the next look at what began then: what is quick is seen soon, what takes long is asked seldom."""
+    """Sleep before the next check of an operation that began at `began`.
+
+    The pause grows with the elapsed time: quick operations are noticed soon, and slow ones are not checked often.
+    """
     time.sleep(min(MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS + (time.monotonic() - began) / 4))
 
 
 @contextmanager
 def enter_as_root(host: Host, launch: LaunchRequest, target: SshTarget, technology_name: str) -> Iterator[SshHost]:
-    """Enter a machine as root, with tare's programs in it and the limit of open files; raises TrialFailed."""
+    """Context manager: log in to a machine as root and copy tare's programs to it; yield the machine's host.
+
+    Commands on it have the launch request's limit on open files. Raises TrialFailed.
+    """
     socket = f"/run/{launch.name}.ssh"
     with launch.ledger.register_undo("rm", "-f", socket), connect_machine(host, target, socket, None) as inside:
         unpack = inside.wrap("sh", "-c", _UNPACK, "sh", _FOLDER)

@@ -1,8 +1,8 @@
-"""Our own application as a unikernel: what all technologies that start it share.
+"""Unikernels of tare's server `micro` (tare/images/micro.py): the parts that all technologies starting them share.
 
-It is `micro` (tare/images/micro.py), built once, before the first instance. It has started when it answers the client
-on the port of `init`. If its console does not report within 60 s that it serves, it has failed. It has one CPU and no
-limit of open files.
+tare builds them once, before the first instance. A unikernel has started when it responds to the client on the port of
+`init`. The start fails if its console has no readiness message within 60 s. Unikernels have one CPU and no limit on
+open files.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tare.plugins.workload import Instance, Workload
 BOOT_SECONDS = 60.0
 SERVED_PORTS: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}
 READY_LINE = "micro: ready"
-_TENDER_MEMORY_BYTES = 16 << 20  # more than a tender itself needs
+_TENDER_MEMORY_BYTES = 16 << 20  # kept free of the unikernel's memory: more than a tender needs
 
 
 @dataclass(frozen=True)
 class UnikernelBoot:
-    """What a monitor boots with: the folder of the unikernels on the host, and the tap."""
+    """Boot parameters of a unikernel: the folder of the unikernels on the host, and the tap."""
 
     launch: LaunchRequest
     folder: str
@@ -40,14 +40,14 @@ class UnikernelBoot:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The application's own command line."""
+        """The command line of the application in the unikernel."""
         network = self.launch.network
         return (f"--ipv4={network.instance_address}/24", f"--gateway={network.gateway}")
 
 
 @dataclass(frozen=True)
 class Unikernel(Technology):
-    """Starts the application in a monitor. `file` is the unikernel, `tools` are those of the host."""
+    """Unikernel of `micro` in a monitor; `file` is the unikernel's name in its folder."""
 
     family = "unikernel"
     network_path = "tap"
@@ -55,38 +55,38 @@ class Unikernel(Technology):
     packages = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
-    has_virtio_headers = False  # whether the monitor gives virtio's headers with every packet
-    has_firmware = False  # whether a firmware runs first
+    has_virtio_headers = False  # whether the monitor passes packets with virtio's headers to the tap
+    has_firmware = False  # whether a firmware runs before the unikernel
 
     def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return the command that starts the unikernel."""
         raise NotImplementedError
 
     def cgroup_limits(self, limits: Limits) -> Limits:
-        """Return the limits of the monitor together with the unikernel."""
+        """Return the limits of the control group that holds the monitor and the unikernel."""
         return limits
 
     def proof(self, host: Host) -> dict[str, str]:
-        """Describe what starts the unikernel."""
+        """Return the monitor and its version, for the instance's proof."""
         raise NotImplementedError
 
     def cautions(self) -> tuple[Caution, ...]:
-        """Return the cautions of every instance."""
+        """Return the cautions that every instance has."""
         return ()
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no KVM
-        """Find why the accelerator cannot be used."""
+        """Return the problem that prevents the use of the accelerator, or ()."""
         return ()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what the host lacks to start it, and this machine to build it, unless it is built."""
+        """Return what the host lacks to start it, and what this machine lacks to build it if it is not built."""
         return find_missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
 
     def unsupported_reason(self, workload: Workload) -> str | None:
-        """Refuse all workloads but those that the application serves and those that run nothing inside."""
+        """Refuse workloads that run a program inside, except those that `micro` serves."""
         if not workload.runs_inside or workload.service_name in SERVED_PORTS:
             return None
-        return f"a unikernel has no shell: this one serves {' and '.join(SERVED_PORTS)} alone"
+        return f"a unikernel has no shell: this one only serves {' and '.join(SERVED_PORTS)}"
 
     def prepare_image(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
         """Build the unikernels and copy them to the host."""
@@ -94,7 +94,7 @@ class Unikernel(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Start the unikernel in a control group and wait until its console reports that it serves."""
+        """Start the unikernel in a control group and wait for the readiness message on its console."""
         folder = ensure_unikernels(launch.ledger.host, lambda _: None)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
         address = launch.network.instance_address
@@ -116,16 +116,16 @@ class Unikernel(Technology):
                 network_path=self.network_path,
                 processes=group.processes,
                 proof={**self.proof(launch.ledger.host), "unikernel": self.file, "sha256": digest},
-                written_bytes=lambda: 0,  # it has none
+                written_bytes=lambda: 0,  # it has no disk
                 image_bytes=lambda: launch.ledger.setup_helper.bytes_below(f"{folder}/{self.file}"),
                 cautions=(*self.cautions(), *_one_cpu_cautions(launch.limits)),
                 served_ports=SERVED_PORTS,
             )
 
     def _await_ready(self, console: Process, launch: LaunchRequest) -> None:
-        """Read the console until the application reports that it serves; after a firmware, mark its first line.
+        """Read the console until the readiness message; with a firmware, mark its first line as `kernel`.
 
-        Raises TrialFailed with the last line if the monitor ends or 60 s have passed.
+        Raises TrialFailed with the last line if the monitor ends, and TimedOut after 60 s.
         """
         last, deadline = "", time.monotonic() + BOOT_SECONDS
         while last != READY_LINE:
@@ -135,8 +135,8 @@ class Unikernel(Technology):
                     raise TimedOut("too late")
                 line = console.read_line(left)
             except TrialFailed as error:
-                # A monitor prints its own messages on standard error.
-                words = [last, *filter(None, (each.strip() for each in console.errors().splitlines()))]
+                # Standard output is the guest's console; the monitor prints its errors on standard error.
+                words = [last, *filter(None, (text.strip() for text in console.errors().splitlines()))]
                 late = isinstance(error, TimedOut)
                 end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
                 what = f"{self.name}: the unikernel did not boot: {end}"
@@ -149,12 +149,12 @@ class Unikernel(Technology):
 
 @dataclass(frozen=True)
 class Solo5(Unikernel):
-    """Starts the unikernel in a Solo5 tender, which is built with it. The memory limit is for both together."""
+    """Unikernel in a Solo5 tender, which is built with it. Both share the memory limit."""
 
     tender: ClassVar[str]
 
     def version(self, host: Host) -> str:
-        """Return the version of Solo5; empty before it is built."""
+        """Return the version of Solo5; "" before it is built."""
         return solo5_version(host)
 
     def proof(self, host: Host) -> dict[str, str]:
@@ -162,7 +162,7 @@ class Solo5(Unikernel):
         return {"tender": f"{self.tender} {self.version(host)}"}
 
     def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
-        """Return the command of Solo5's documentation; `net` is the device that the unikernel's manifest names."""
+        """Return the tender's command; `net` is the device that the unikernel's manifest names."""
         memory = max(boot.launch.limits.memory_bytes - _TENDER_MEMORY_BYTES, _TENDER_MEMORY_BYTES) >> 20
         network = (f"--net:net={boot.tap}", f"--net-mac:net={boot.launch.network.instance_mac}")
         tender = (f"{boot.folder}/{self.tender}", f"--mem={memory}", *network)
@@ -171,19 +171,19 @@ class Solo5(Unikernel):
 
 @dataclass(frozen=True)
 class QemuUnikernel(Unikernel):
-    """Boots the unikernel in QEMU."""
+    """Unikernel in QEMU."""
 
     tools: ClassVar[Mapping[str, str]] = {kvm.PROGRAM: "qemu-system-x86", **Unikernel.tools}
     has_virtio_headers = True
     has_firmware = True
     board: ClassVar[str]
-    emulated_cpu_model: ClassVar[str]  # model of the processor in emulation
-    card_options = ""  # more options of the network card
+    emulated_cpu_model: ClassVar[str]
+    card_options = ""  # extra options of the network card
 
     accelerator: Literal["tcg", "kvm"] = "tcg"
 
     def cgroup_limits(self, limits: Limits) -> Limits:
-        """Leave QEMU its own memory."""
+        """Add the memory that QEMU itself needs."""
         return with_monitor_memory(limits)
 
     def proof(self, host: Host) -> dict[str, str]:
@@ -195,7 +195,7 @@ class QemuUnikernel(Unikernel):
         return () if self.accelerator == "kvm" else (EMULATION_CAUTION,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
-        """Find why KVM cannot be used, where it is wanted."""
+        """Return the problem that prevents the use of KVM if it is the accelerator, or ()."""
         return kvm.problems(host, 'use accelerator = "tcg"') if self.accelerator == "kvm" else ()
 
     def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class QemuUnikernel(Unikernel):
 
 
 def solo5_version(host: Host) -> str:
-    """Return the version of Solo5; empty before its tenders are built with the unikernels."""
+    """Return the version of Solo5; "" before its tenders are built with the unikernels."""
     line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_folder(host)}/solo5-spt")
     return line.partition("version v")[2]
 

@@ -1,6 +1,6 @@
-"""The user's files that a guest is booted from: found, carried to the host, judged by their first bytes, and proved.
+"""User-supplied files that a guest boots from: tare locates, copies, checks and hashes them, and never writes to them.
 
-They are never written. What cannot boot on a PC is refused before anything starts.
+The check reads their first bytes, and refuses files that cannot boot on a PC before a run starts.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from tare.model.errors import TrialFailed, Unavailable
 from tare.plugins.technology import LaunchRequest
 
 DiskFormat = Literal["raw", "qcow2"]
-_HEADER_BYTES = 8192  # in which a multiboot header must begin
-_SECONDS = 900.0  # to read or copy the whole of a large disk
+_HEADER_BYTES = 8192  # a multiboot header must start within these bytes
+_SECONDS = 900.0  # enough to read or copy all of a large disk
 _PROCESSORS = {8: "MIPS", 20: "PowerPC", 21: "PowerPC", 22: "S/390", 40: "ARM", 183: "AArch64", 243: "RISC-V"}
-_PC = (3, 62)  # the ELF numbers of x86, of 32 and 64 bits
-_IMAGES = {b"ARM\x64": "AArch64", b"RSC\x05": "RISC-V"}  # of Linux, at byte 56
+_PC = (3, 62)  # ELF's machine numbers of x86 with 32 and 64 bits
+_IMAGES = {b"ARM\x64": "AArch64", b"RSC\x05": "RISC-V"}  # magic numbers of Linux kernels, at byte 56
 _MULTIBOOT = struct.pack("<I", 0x1BADB002)
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -37,7 +37,7 @@ FileFault = tuple[str, str] | None
 
 
 def locate_file(host: Host, path: str, technology_name: str) -> Literal["there", "here"]:
-    """Return where a file of a technology is: on the host, or on this machine. Raises Unavailable."""
+    """Return "there" if a file is on the host, "here" if it is on this machine; raises Unavailable if on neither."""
     if not host.run("test", "-f", path, timeout=30, check=False).exit_code:
         return "there"
     if Path(path).is_file():
@@ -47,7 +47,7 @@ def locate_file(host: Host, path: str, technology_name: str) -> Literal["there",
 
 
 def read_header(host: Host, path: str, technology_name: str) -> bytes:
-    """Return the first bytes of a file, by which its kind can be seen; raises Unavailable."""
+    """Return the first `_HEADER_BYTES` of a file, which identify its format; raises Unavailable."""
     if locate_file(host, path, technology_name) == "there":
         return host.run("head", "-c", str(_HEADER_BYTES), path, timeout=30).stdout
     with Path(path).open("rb") as file:
@@ -55,7 +55,7 @@ def read_header(host: Host, path: str, technology_name: str) -> bytes:
 
 
 def ensure_on_host(host: Host, launch: LaunchRequest, path: str, technology_name: str) -> str:
-    """Return the path of a file on the host; copy it there for this instance, if needed. Raises Unavailable."""
+    """Return the path of a file on the host, after a copy to the instance's folder if needed; raises Unavailable."""
     if locate_file(host, path, technology_name) == "there":
         return path
     target = str(launch.folder / Path(path).name)
@@ -63,30 +63,30 @@ def ensure_on_host(host: Host, launch: LaunchRequest, path: str, technology_name
     return target
 
 
-def hash_files(launch: LaunchRequest, places: Mapping[str, str]) -> dict[str, str]:
-    """Prove which files were booted: the image, then its disk and what else has the application in it.
+def hash_files(launch: LaunchRequest, host_paths: Mapping[str, str]) -> dict[str, str]:
+    """Return the SHA-256 of the booted files, for the instance's proof; `host_paths` has the image first.
 
-    Each is read once in a run, and again if it has changed.
+    It reads a file once per run, and again if its size or time of modification has changed.
     """
     host = launch.ledger.host
 
-    def hash_file(path: str, place: str) -> str:
-        state = host.run("stat", "-c", "%s %Y", place, timeout=30).text.strip()
-        read = lambda: host.run("sha256sum", place, timeout=_SECONDS).text.split()[0]  # noqa: E731
+    def hash_file(path: str, host_path: str) -> str:
+        state = host.run("stat", "-c", "%s %Y", host_path, timeout=30).text.strip()
+        read = lambda: host.run("sha256sum", host_path, timeout=_SECONDS).text.split()[0]  # noqa: E731
         return launch.cache.read_once(f"sha256 of {path}: {state}", read)
 
-    found = {path: hash_file(path, place) for path, place in places.items()}
-    return {f"sha256 of {path}" if number else "sha256": value for number, (path, value) in enumerate(found.items())}
+    hashes = {path: hash_file(path, host_path) for path, host_path in host_paths.items()}
+    return {f"sha256 of {path}" if number else "sha256": value for number, (path, value) in enumerate(hashes.items())}
 
 
 def disk_usage_bytes(host: Host, files: Iterable[str]) -> int:
-    """Return the bytes that the files take on the disk, those behind links, too."""
+    """Return the bytes that the files take on the disk; it follows symbolic links."""
     counted = host.run("du", "--dereference-args", "--total", "--block-size=1", "--", *files, timeout=30).text
     return int(counted.split()[-2])
 
 
 def create_overlay(host: Host, launch: LaunchRequest, disk: str, form: str) -> str:
-    """Make an overlay of a disk; raises TrialFailed if that disk refers to another file."""
+    """Make a qcow2 overlay of a disk; return its path. Raises TrialFailed if the disk refers to another file."""
     _refuse_partial_disk(host, disk, form)
     target = str(launch.folder / "written" / "disk.qcow2")
     base = ("-b", disk, "-F", form)
@@ -95,7 +95,7 @@ def create_overlay(host: Host, launch: LaunchRequest, disk: str, form: str) -> s
 
 
 def copy_disk(host: Host, launch: LaunchRequest, disk: str, form: str) -> str:
-    """Copy a disk without its empty blocks, as a raw one; raises TrialFailed if it refers to another file."""
+    """Copy a disk to a sparse raw disk; return its path. Raises TrialFailed if the disk refers to another file."""
     _refuse_partial_disk(host, disk, form)
     target = str(launch.folder / "written" / "disk.raw")
     sparse, converted = ("cp", "--reflink=auto", "--sparse=always"), ("qemu-img", "convert", "-O", "raw", "-f", form)
@@ -104,7 +104,7 @@ def copy_disk(host: Host, launch: LaunchRequest, disk: str, form: str) -> str:
 
 
 def _refuse_partial_disk(host: Host, disk: str, form: str) -> None:
-    """Raise TrialFailed if a disk refers to another file, which it could make tare read."""
+    """Raise TrialFailed if a disk refers to another file: an untrusted disk could expose any file of the host."""
     information = json.loads(host.run("qemu-img", "info", "-f", form, "--output=json", disk, timeout=30).text)
     about = information.get("format-specific", {}).get("data", {})
     if more := information.get("backing-filename") or about.get("data-file"):
@@ -113,11 +113,11 @@ def _refuse_partial_disk(host: Host, disk: str, form: str) -> None:
 
 
 def kernel_fault(header: bytes) -> FileFault:
-    """Return why a file is no kernel for a PC, and what to do; None for one that may be."""
+    """Return the reason why a file is no kernel for a PC, with a hint; None if it may be one."""
     if packed := _compression_fault(header):
         return packed
     if header[:4] == b"\x7fELF" and len(header) > 20:
-        order = ">" if header[5] == 2 else "<"
+        order = ">" if header[5] == 2 else "<"  # EI_DATA: 2 is big-endian
         (number,) = struct.unpack_from(f"{order}H", header, 18)
         return None if number in _PC else _architecture_fault(_PROCESSORS.get(number, f"processor {number}"))
     if header[0x202:0x206] == b"HdrS" or _MULTIBOOT in header:
@@ -128,9 +128,9 @@ def kernel_fault(header: bytes) -> FileFault:
 
 
 def disk_fault(header: bytes, form: str, boots: bool) -> FileFault:
-    """Return why a file is no disk in this format, and what to do; None for one that may be.
+    """Return the reason why a file is no disk in this format, with a hint; None if it may be one.
 
-    A disk that `boots` must begin as a PC's does: others are mounted by a kernel.
+    If the PC `boots` from it, a raw disk must have a boot sector. A disk that a kernel mounts needs none.
     """
     fault = _compression_fault(header) or _format_fault(header, form)
     return _boot_sector_fault(header) if boots and form == "raw" and not fault else fault
@@ -156,7 +156,7 @@ def _boot_sector_fault(header: bytes) -> FileFault:
 
 
 def is_compressed_linux(header: bytes) -> bool:
-    """Return whether a kernel is Linux's compressed one for x86, which some monitors cannot load."""
+    """Return whether a kernel is a compressed Linux kernel for x86 (bzImage), which some monitors cannot load."""
     return header[0x202:0x206] == b"HdrS"
 
 

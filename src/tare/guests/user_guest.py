@@ -1,8 +1,8 @@
-"""A guest of the user's own, which tare boots as it is: what unikernels' images share with any disk or kernel.
+"""User-supplied guest, which tare boots without changes: the parts that unikernels share with any disk or kernel.
 
-It has started when the port of its (first) service accepts connections. It has failed when that takes more than five
-sixths of the time that an instance has. tare never writes to the user's files: each guest has an overlay of the disk,
-or a copy for a monitor that takes no overlays.
+A guest has started when the port of its first service accepts connections. The start fails if this takes more than five
+sixths of an instance's timeout. tare never writes to the user's files: each guest gets an overlay of the disk, or a
+copy for a monitor without overlays.
 
 The docstring of each technology describes its settings: `tare technologies NAME` prints it.
 """
@@ -36,16 +36,21 @@ NETMASK, PREFIX = "255.255.255.0", 24
 QEMU = kvm.PROGRAM
 QEMU_TOOLS: Mapping[str, str] = {QEMU: "qemu-system-x86", "qemu-img": "qemu-utils", "ip": "iproute2"}
 _PROBE = "usr/lib/tare/probe"
-_START_TIMEOUT_SHARE = 5 / 6  # the client probes for as long as an instance may take to start: ours is the better error
-_PAUSE_SECONDS = 0.2  # seldom enough not to disturb what boots; the client itself probes without a pause
-_LAST_OUTPUT_SECONDS = 5.0  # until the last lines of a monitor that has ended are read
+# The client's readiness probe lasts for the whole timeout. tare must fail before it: its error has the last output.
+_START_TIMEOUT_SHARE = 5 / 6
+_PAUSE_SECONDS = 0.2  # rare enough not to disturb the booting guest; the client itself probes without a pause
+_LAST_OUTPUT_SECONDS = 5.0  # to read the last lines of a monitor that has ended
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?=]*[A-Za-z]|[()].|[A-Za-z])|[^\x20-\x7e]")
 _PANIC = re.compile(r"Kernel panic - not syncing")
 
 
 @dataclass(frozen=True)
 class UserGuestBoot:
-    """What a monitor boots: the image, its own disk, the tap, and the paths of other files."""
+    """Boot parameters of a user-supplied guest: paths on the host and the tap.
+
+    `image` is the booted file, `disk` the guest's private disk ("" without one). `files` has the host's path of every
+    file that the settings name.
+    """
 
     launch: LaunchRequest
     image: str
@@ -55,11 +60,11 @@ class UserGuestBoot:
 
     @property
     def memory_mib(self) -> int:
-        """Its memory in MiB."""
+        """The guest's memory in MiB."""
         return self.launch.limits.memory_bytes >> 20
 
     def fill_placeholders(self, *words: str) -> str:
-        """Return a command line, in which `{address}`, `{netmask}`, `{prefix}` and `{gateway}` are the guest's own."""
+        """Join the non-empty words, with the guest's {address}, {netmask}, {prefix} and {gateway} filled in."""
         network = self.launch.network
         line = " ".join(filter(None, words))
         for name, value in (
@@ -73,10 +78,11 @@ class UserGuestBoot:
 
 
 class UserGuest(Technology):
-    """Boots what the user brings. Each technology of this kind builds the command line.
+    """User-supplied guest; a subclass builds the command line of its monitor.
 
-    `service` is the workload that it serves, or several, `port` the TCP port of a single one, 0 for the usual one.
-    The format of its disk is given, not probed: an untrusted disk may mislead the probe.
+    `service` is the workload that the guest serves, or several. `port` is the TCP port of a single service; 0 for its
+    usual port. The user states `disk_format`: probing it would let an untrusted disk pretend to be another format,
+    and so name any file of the host as its base.
     """
 
     network_path = "tap"
@@ -90,97 +96,97 @@ class UserGuest(Technology):
     disk_format: DiskFormat = "raw"
 
     def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
-        """Return the command that boots it."""
+        """Return the monitor's command."""
         raise NotImplementedError
 
     @property
     def image(self) -> str:
-        """The file that is booted."""
+        """The path of the booted file, as in the settings."""
         raise NotImplementedError
 
     @property
     def accelerator(self) -> Literal["kvm", "tcg"]:
-        """How QEMU runs the guest's instructions."""
+        """The accelerator of QEMU; other monitors ignore it."""
         raise NotImplementedError
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """The tools, each with its Debian packages; the monitor comes first."""
+        """The tools, each with its Debian packages; the first is the monitor."""
         return QEMU_TOOLS
 
     @property
     def monitor_program(self) -> str:
-        """The program that runs the guest."""
+        """The program of the monitor."""
         return next(iter(self.tools))
 
     @property
     def needs_kvm(self) -> bool:
-        """Whether it cannot run without KVM."""
+        """Whether the guest cannot run without KVM."""
         return self.accelerator == "kvm"
 
     @property
     def disk(self) -> str:
-        """The disk of which the guest gets an overlay or a copy; empty if it has none."""
+        """The path of the disk that the guest gets as an overlay or a copy; "" if it has no disk."""
         return ""
 
     @property
     def extra_files(self) -> tuple[str, ...]:
-        """The user's other files that the command names."""
+        """The paths of the user's other files that the command names."""
         return ()
 
     @property
     def key_files(self) -> tuple[str, ...]:
-        """The user's files that are not booted, and stay out of the proof."""
+        """The paths of the user's files that are not booted, such as SSH keys; the proof does not have them."""
         return ()
 
     @property
     def services(self) -> tuple[str, ...]:
-        """The workloads that it serves."""
+        """The workloads that the guest serves."""
         return tuple(filter(None, (self.service,) if isinstance(self.service, str) else self.service))
 
     @property
     def served_ports(self) -> dict[str, int]:
-        """The workloads that it serves, each with its port."""
+        """The workloads that the guest serves, each with its TCP port; without those whose port is unknown."""
         ports = {service: self.port or _usual_port(service) for service in self.services}
         return {service: port for service, port in ports.items() if port}
 
     @property
     def first_port(self) -> int:
-        """The TCP port at which it answers first."""
+        """The TCP port of the first service, which tare probes for readiness."""
         return next(iter(self.served_ports.values()))
 
     def describe_silence(self, launch: LaunchRequest) -> str:
-        """Describe why a guest that boots does not answer."""
+        """Return the error text for a guest that does not become ready."""
         return f"nothing answers at {launch.network.instance_address}:{self.first_port}"
 
     def silence_hint(self, launch: LaunchRequest) -> str:  # noqa: ARG002 - for images that have their address built in
-        """Return a further hint for a guest that does not answer."""
+        """Return an additional hint for a guest that does not become ready; "" if there is none."""
         return ""
 
-    def output_hint(self, output: str) -> str:  # noqa: ARG002 - for images whose last words are known
-        """Return a further hint for a guest that said this on its console."""
+    def output_hint(self, output: str) -> str:  # noqa: ARG002 - for images whose error messages are known
+        """Return an additional hint for a guest whose last console output is `output`; "" if there is none."""
         return ""
 
     def prepare_files(self, host: Host, launch: LaunchRequest, host_paths: Mapping[str, str]) -> Mapping[str, str]:  # noqa: ARG002
-        """Prepare what is not a part of the start; return the paths of the user's files as they are booted."""
+        """Prepare the user's files before the start is timed; return the paths to boot from, by the user's paths."""
         return host_paths
 
     def enter_guest(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Host | None]:  # noqa: ARG002
-        """Enter a guest that answers; None for one without an inside."""
+        """Context manager: yield the inside of a guest that is ready; None for a guest without a shell."""
         return nullcontext()
 
     def external_effects(self) -> Sequence[str]:
-        """Name the files that are booted."""
+        """Return one line for each file that is booted."""
         return [f"boots {path}" for path in self.user_file_paths()]
 
     def version(self, host: Host) -> str:
-        """Return the version of the monitor; tare does not know that of the guest."""
+        """Return the version of the monitor; tare cannot know the guest's."""
         line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self.monitor_program)
         match = re.search(r"\bv(?:ersion v?)?(\d\S*)", line)
         return match[1] if match else ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the settings name the user's files and a service, and whether the monitor can run."""
+        """Return missing tools, faults of the settings, missing files, or the problem of KVM."""
         if problems := find_missing_tools(host, self.tools) or self.setting_problems():
             return problems
         try:
@@ -196,9 +202,11 @@ class UserGuest(Technology):
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(launch.folder)))
             host.run("mkdir", "-p", str(launch.folder / "written"), timeout=30)
-            placed = {path: user_files.ensure_on_host(host, launch, path, self.name) for path in self.user_file_paths()}
-            digests = user_files.hash_files(launch, placed)
-            files = self.prepare_files(host, launch, placed)
+            host_paths = {
+                path: user_files.ensure_on_host(host, launch, path, self.name) for path in self.user_file_paths()
+            }
+            digests = user_files.hash_files(launch, host_paths)
+            files = self.prepare_files(host, launch, host_paths)
             measure, written = launch.ledger.setup_helper.bytes_below, str(launch.folder / "written")
             before = measure(written)
             launch.start_probe(launch.network.instance_address, self.first_port)
@@ -226,23 +234,23 @@ class UserGuest(Technology):
                 | ({"accelerator": self.accelerator} if self.monitor_program == QEMU else {})
                 | ({"guest kernel": inside.run("uname", "-r", timeout=60).text.strip()} if inside else {}),
                 written_bytes=lambda: max(0, measure(written) - before),
-                image_bytes=lambda: user_files.disk_usage_bytes(host, placed.values()),
+                image_bytes=lambda: user_files.disk_usage_bytes(host, host_paths.values()),
                 cautions=self.cautions(launch),
                 served_ports=self.served_ports,
                 disk_file=disk or None,
             )
 
     def user_file_paths(self) -> tuple[str, ...]:
-        """Return the paths of the user's files, each once: what is booted comes first."""
+        """Return the paths of the user's files without duplicates, with the booted file first."""
         return tuple(path for path in dict.fromkeys((self.image, self.disk, *self.extra_files)) if path)
 
     def setting_problems(self) -> tuple[Problem, ...]:
-        """Find what the settings lack, without looking at any file."""
+        """Return the fault of the settings, or (); it does not look at any file."""
         table = f'write a table [stacks.NAME] with stack = "{self.name}", {self.example_settings}'
         if not self.image or not self.has_endpoint:
-            what = f"it boots {self.image_kind} of your own, but the stack names none"
+            what = f"it boots {self.image_kind} that you supply, but the stack names none"
             if self.image:
-                what = f"the stack does not say what answers in {self.image}"
+                what = f"the stack does not name the service in {self.image}"
             return (Problem(what, table, missing="yours"),)
         if self.port and len(self.services) > 1:
             return (Problem("one port is given for several services", "leave out port: each has its usual one"),)
@@ -257,11 +265,14 @@ class UserGuest(Technology):
 
     @property
     def has_endpoint(self) -> bool:
-        """Whether the settings name something that answers."""
+        """Whether the settings name a service or port whose response shows that the guest is ready."""
         return bool(self.services)
 
     def _await_ready(self, launch: LaunchRequest, monitor: Process) -> None:
-        """Wait until the first port accepts connections."""
+        """Wait until the first port accepts connections.
+
+        Raises TrialFailed if the kernel panics or the monitor ends, and TimedOut, each with the console's last lines.
+        """
         seconds = launch.start_timeout_seconds * _START_TIMEOUT_SHARE
         probe = (str(launch.image.root / _PROBE), launch.network.instance_address, str(self.first_port))
         deadline, last = time.monotonic() + seconds, deque[str](maxlen=3)
@@ -282,7 +293,7 @@ class UserGuest(Technology):
             time.sleep(_PAUSE_SECONDS)
 
     def cautions(self, launch: LaunchRequest) -> tuple[Caution, ...]:
-        """Return the cautions of every instance."""
+        """Return the cautions that every instance has."""
         cautions = []
         if self.monitor_program == QEMU and self.accelerator == "tcg":
             cautions.append(EMULATION_CAUTION)
@@ -291,7 +302,7 @@ class UserGuest(Technology):
         return tuple(cautions)
 
     def machine_options(self, boot: UserGuestBoot, emulated: str = "max", virtual: str = "host") -> tuple[str, ...]:
-        """Return QEMU's options for the machine; the processor's model is `emulated`, or `virtual` with KVM."""
+        """Return QEMU's options for the machine; the CPU model is `virtual` with KVM, `emulated` without."""
         accelerated = ("-accel", "kvm", "-cpu", virtual)
         processor = accelerated if self.accelerator == "kvm" else ("-accel", "tcg", "-cpu", emulated)
         cpus = 1 if self.has_one_cpu else len(boot.launch.limits.cpus)
@@ -309,7 +320,7 @@ class UserGuest(Technology):
 
 
 def _usual_port(service: str) -> int:
-    """Return the port that a workload's server usually has; 0 where there is none, or no such workload."""
+    """Return the default port of a workload's server; 0 if it has no server, or if there is no such workload."""
     if service not in registry.names("workloads"):
         return 0
     workload = registry.find("workloads", service)()
@@ -317,7 +328,7 @@ def _usual_port(service: str) -> int:
 
 
 def _read_lines(monitor: Process, seconds: float) -> Iterator[str]:
-    """Yield the unread lines of the console, and those of the next seconds, up to its end."""
+    """Yield the unread lines of the console, until its end or until no line arrives for `seconds`."""
     try:
         while True:
             yield monitor.read_line(seconds).text.strip()
@@ -332,22 +343,20 @@ def _format_output(last: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class UserUnikernel(UserGuest):
-    """A user's image of a unikernel that tare cannot build.
+    """User-supplied unikernel: an image that tare cannot build.
 
-    It is booted with the command line that its project documents, which sets its address, and with the memory of the
-    suite. Each technology of this kind says where its kernel takes the address.
-
-    `kernel_command_line` is the kernel's command line, in which `{address}` and the like are filled in; `drive_options`
-    has QEMU's options for the disk, in which `{disk}` is its path.
+    tare boots it with the suite's memory, and with the command line that the unikernel's project documents. This line
+    sets the address: a subclass writes it in `kernel_command_line`. `drive_options` has QEMU's options for the disk, in
+    which `{disk}` is replaced by its path.
     """
 
     family = "unikernel"
-    needs = "an image of yours"
+    needs = "an image that you supply"
     tests_path = "tests/lab/test_real_things.py"
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     cpu_model: ClassVar[str] = "host"  # with KVM
     drive_options: ClassVar[tuple[str, ...]] = ()
-    extra_options: ClassVar[tuple[str, ...]] = ()  # QEMU's further options
+    extra_options: ClassVar[tuple[str, ...]] = ()  # more options of QEMU
 
     image: str = ""
     service: str | tuple[str, ...] = ""
@@ -356,7 +365,7 @@ class UserUnikernel(UserGuest):
     accelerator: Literal["kvm", "tcg"] = "kvm"
 
     def kernel_command_line(self, boot: UserGuestBoot) -> str:
-        """Return the kernel's command line."""
+        """Return the kernel's command line for an instance."""
         raise NotImplementedError
 
     def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
@@ -370,14 +379,15 @@ class UserUnikernel(UserGuest):
         )
 
     def unsupported_reason(self, workload: Workload) -> str | None:
-        """Refuse all workloads but those that the image serves and those that run nothing inside."""
+        """Refuse workloads that run a program inside, except those that the image serves."""
         if not workload.runs_inside or workload.service_name in self.served_ports:
             return None
-        return f"a unikernel has no shell: this image serves {' and '.join(self.services) or 'nothing'} alone"
+        served = " and ".join(self.services)
+        return f"a unikernel has no shell: this image {f'only serves {served}' if served else 'serves nothing'}"
 
     @property
     def isolation(self) -> Isolation:
-        """That of a unikernel in QEMU."""
+        """The isolation of a unikernel in QEMU."""
         return Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
 
     @property

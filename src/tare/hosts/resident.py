@@ -25,7 +25,7 @@ from tare.model.errors import TimedOut, TrialFailed, Unreachable
 from tare.model.trial import Output, OutputLine
 
 MAX_INPUT_BYTES = 1 << 20  # the agent buffers the input of a command that does not read it
-_CHUNK_BYTES = 8192  # CHUNK in programs/resident.h, whose line buffer holds one quoted chunk
+_CHUNK_BYTES = 8192  # CHUNK in programs/agent.h, whose line buffer holds one quoted chunk
 _ENDING_SECONDS = 5.0  # longer than the agent's 3 seconds between SIGTERM and SIGKILL
 _ENDED = "its resident process ended"
 _SILENT = "it printed nothing"

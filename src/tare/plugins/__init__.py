@@ -1,1 +1,1 @@
-"""What an author of a plug-in reads: the contract of workloads, and that of technologies."""
+"""Contracts of plug-ins: technologies, workloads and features, and the registry that finds them."""

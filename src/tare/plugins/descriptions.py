@@ -1,4 +1,4 @@
-"""What the plug-ins say of themselves: their docstrings, settings and needs."""
+"""Descriptions of plug-ins for `tare technologies` and `tare workloads`: docstrings, settings and requirements."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ _TEST_LABELS = {
     "emulated": "on the real thing, in an emulated machine",
     "stand-in": "only against a program that stands in for its tool",
 }
-_ROOT_PATH_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # where root finds more programs than others
+_ROOT_PATH_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # on root's PATH, but not on every user's
 
 
 def describe_plugins(kind: registry.PluginKind, name: str) -> list[dict[str, Any]]:
-    """Describe all plug-ins of a kind, or the one of a name; raises UsageError for an unknown one."""
+    """Return the JSON description of the plug-in `name`, or of all plug-ins of a kind if `name` is "".
+
+    Raises UsageError for an unknown name.
+    """
     if name:
         registry.find(kind, name)
-    return [_describe_plugin(kind, each) for each in ((name,) if name else registry.names(kind))]
+    return [_describe_plugin(kind, plugin) for plugin in ((name,) if name else registry.names(kind))]
 
 
 def _describe_plugin(kind: registry.PluginKind, name: str) -> dict[str, Any]:
-    """Describe a plug-in; a broken one by its error."""
+    """Return the JSON description of a plug-in; a broken one has its error as `about`."""
     try:
         plugin = registry.find(kind, name)
     except UsageError as error:
@@ -64,7 +67,7 @@ def _describe_plugin(kind: registry.PluginKind, name: str) -> dict[str, Any]:
 
 
 def _describe_workload(plugin: type[Workload]) -> dict[str, Any]:
-    """Return what a workload has with its default settings; nothing for one that needs a setting."""
+    """Return a workload's metrics and packages with default settings; empty lists if a setting has no default."""
     try:
         workload = plugin()
     except TypeError:
@@ -77,7 +80,7 @@ def _describe_workload(plugin: type[Workload]) -> dict[str, Any]:
 
 
 def description_lines(kind: registry.PluginKind, name: str) -> Iterator[str]:
-    """Yield the lines that describe a plug-in: its whole docstring, and what it declares."""
+    """Yield the lines of a plug-in's text description: its module docstring, settings and declarations."""
     plugin = registry.find(kind, name)
     entry = _describe_plugin(kind, name)
     yield from (f"{entry['name']}: {entry['title']}", "", _module_docstring(plugin), "", "Settings and their defaults:")
@@ -89,7 +92,7 @@ def description_lines(kind: registry.PluginKind, name: str) -> Iterator[str]:
         rest["Not equal inside"] = list_by_reason(entry["differs"].items())
     else:
         metrics = "; ".join(
-            f"{each['name']} in {each['unit']}, {each['better']} is better" for each in entry["metrics"]
+            f"{metric['name']} in {metric['unit']}, {metric['better']} is better" for metric in entry["metrics"]
         )
         packages = {"Packages in the image": "packages", "Packages of its load": "client_packages"}
         rest = {"Metrics": metrics, **{title: ", ".join(entry[key]) for title, key in packages.items()}}
@@ -97,13 +100,16 @@ def description_lines(kind: registry.PluginKind, name: str) -> Iterator[str]:
 
 
 def _module_docstring(plugin: type[Any]) -> str:
-    """Return the docstring of a plug-in's file."""
+    """Return the docstring of a plug-in's module; "" if there is none."""
     module = inspect.getmodule(plugin)
     return (inspect.getdoc(module) if module else "") or ""
 
 
 def technology_row(name: str) -> tuple[str, str, str, str]:
-    """Return the row of a technology. It starts nothing: programs are looked up on the PATH."""
+    """Return a technology's name, family, title and first missing program ("" if none), with "…" for others.
+
+    It starts nothing, so that the list is printed at once: it only looks for the programs on the PATH.
+    """
     try:
         technology: Technology = registry.find("technologies", name)()
     except UsageError as error:
@@ -114,25 +120,26 @@ def technology_row(name: str) -> tuple[str, str, str, str]:
 
 
 def all_other_names() -> Iterator[str]:
-    """Yield the other names of all technologies in suites."""
+    """Yield the alternative names of all technologies in suites; skips broken plug-ins."""
     for name in registry.names("technologies"):
         with suppress(UsageError):
             yield from other_names(registry.find("technologies", name))
 
 
 def other_names(plugin: type[Technology], words: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the other names of a technology in suites: the short one, and those with each of the words after it.
+    """Return the alternative names of a technology in suites: its short name, and the names of its variants.
 
-    Where the words are not known, the name of the setting stands for them, in capitals.
+    `words` are the values of `variant_setting`. If they are None, the setting's name in capitals is a placeholder, such
+    as `pod-RUNTIME-CLASS`.
     """
-    first = plugin.short_name or plugin.name
+    base = plugin.short_name or plugin.name
     if words is None:
         words = [plugin.variant_setting.replace("_", "-").upper()] if plugin.variant_setting else ()
-    return (*((first,) if plugin.short_name else ()), *(f"{first}-{word}" for word in words))
+    return (*((base,) if plugin.short_name else ()), *(f"{base}-{word}" for word in words))
 
 
 def title_of(kind: registry.PluginKind, name: str) -> str:
-    """Return the title of a plug-in, or what is wrong with a broken one."""
+    """Return the title of a plug-in; the error message of a broken one."""
     try:
         return str(registry.find(kind, name).title)
     except UsageError as error:
@@ -140,7 +147,7 @@ def title_of(kind: registry.PluginKind, name: str) -> str:
 
 
 def format_settings(plugin: type[Any]) -> list[str]:
-    """Write the settings of a plug-in that have a default, as in a suite."""
+    """Return the settings of a plug-in that have a default, each as NAME = VALUE like in a suite."""
     types = typing.get_type_hints(plugin, include_extras=True)
     defaults = {field.name: _default(field) for field in dataclasses.fields(plugin) if field.init}
     return [
@@ -149,7 +156,7 @@ def format_settings(plugin: type[Any]) -> list[str]:
 
 
 def _default(field: dataclasses.Field[Any]) -> object:
-    """Return the default of a setting; None without one."""
+    """Return the default value of a setting; None if it has no default."""
     if field.default is not dataclasses.MISSING:
         return field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()

@@ -1,8 +1,8 @@
-"""Contract of features: products on top of runs, each in a folder that the core does not know.
+"""Contract of features: optional parts of tare that build on runs, and that the core never imports by name.
 
-A feature has commands, report formats, sections of the report, figures, or work after each run. The folder
-`features/fleet/` is the feature `fleet`: its `__init__.py` has a `FEATURE`. Other packages add theirs with an entry
-point in the group `tare.features` that names such an object.
+A feature adds commands, report formats, report sections, figures, or work after each run. The folder `features/fleet/`
+is the feature `fleet`, whose `__init__.py` defines `FEATURE`. Other packages add features with an entry point in the
+group `tare.features` that names a `Feature` object.
 """
 
 from __future__ import annotations
@@ -26,27 +26,28 @@ from tare.model.files import read_text
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_GROUP = "tare.features"  # the package of tare's own, and the group of entry points
+_GROUP = "tare.features"  # both the package of tare's features and the group of entry points
 Group = Literal["Measure", "Compare", "Choose", "Operate"]  # of commands in the help, as users think of them
 HookKind = Literal["sections", "markdown", "figures", "after_run"]
 
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature adds, each as "module:function" with a module of the feature's package, or ":function".
+    """Feature: the functions with which it extends tare.
 
-    The modules are loaded when their function is needed: `tare --help` loads none of them.
+    A function is written as "module:function" with a module of the feature's package, or ":function" for the package
+    itself. Its module is imported at the first call, so that `tare --help` imports none.
 
-    - `commands`: functions that typer makes commands of, or groups of commands (`typer.Typer`), by the command's name.
+    - `commands`: functions for typer commands, or command groups (`typer.Typer`), by the command's name.
     - `group`: the group of the commands in `tare --help`.
-    - `formats`: `function(summary, run)` returns the files of a report format, as bytes by name.
-    - `default_formats`: those of them that are written unless others are asked for.
+    - `formats`: `function(summary, run)` returns the files of a report format, as bytes by file name.
+    - `default_formats`: the formats that are written if the user selects none.
     - `sections`: `function(summary, run, anchors)` returns a `report.rendering.FeatureSection`, or None.
-    - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`; empty for none.
+    - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`, which may be empty.
     - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
-    - `after_run`: `function(run)` is called at the end of a run. An OSError is a warning.
+    - `after_run`: `function(run)` is called at the end of a run. An OSError becomes a warning.
 
-    Of another package, any error of these functions but those of commands and formats is a warning.
+    In a feature of another package, any error becomes a warning, except in commands and formats.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +62,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class Hook:
-    """A function of a feature, which is not loaded yet."""
+    """Reference to a function of a feature, whose module is imported by `load`."""
 
     module: str
     function: str
@@ -72,49 +73,54 @@ class Hook:
         return loaded
 
     def summary(self) -> str:
-        """Return the first line of the function's docstring, or of its module's for a group of commands.
+        """Return the first line of the function's docstring, or of its module's docstring for a command group.
 
-        The module is not loaded, and only the function is parsed: whole modules would take a third of `tare --help`.
+        It parses the source instead of importing the module.
         """
         spec = find_spec(self.module)
+        # Only the function is parsed: parsing whole modules took a third of the time of `tare --help`.
         source = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
         head, *parts = re.split(r"^(?=@|def |class )", source, flags=re.MULTILINE)
         parsed = ast.parse(next((part for part in parts if part.startswith(f"def {self.function}(")), head))
-        functions = (each for each in parsed.body if isinstance(each, ast.FunctionDef))
+        functions = (node for node in parsed.body if isinstance(node, ast.FunctionDef))
         return (ast.get_docstring(next(functions, parsed)) or "").partition("\n")[0]
 
 
 def resolve_hooks(package: str, places: Mapping[str, str]) -> dict[str, Hook]:
-    """Return the functions at places as "module:function" in a package, by name."""
-    return {name: _parse_hook(package, where) for name, where in places.items()}
+    """Return the hooks by name; `places` has each as "module:function", relative to the package."""
+    return {name: _parse_hook(package, place) for name, place in places.items()}
 
 
 @cache  # reading what is installed takes milliseconds
 def find_features() -> Mapping[str, tuple[str, Feature]]:
-    """Return all features by name, each with its package; of others' packages, a broken one is a warning."""
-    found: dict[str, tuple[str, Feature]] = {}
+    """Return the package and the `Feature` of each feature, by the feature's name.
+
+    A broken feature of another package is left out with a warning.
+    """
+    features: dict[str, tuple[str, Feature]] = {}
     package = importlib.import_module(_GROUP)
     for module in pkgutil.iter_modules(package.__path__, f"{_GROUP}."):
-        found[module.name.rpartition(".")[2]] = (module.name, importlib.import_module(module.name).FEATURE)
+        features[module.name.rpartition(".")[2]] = (module.name, importlib.import_module(module.name).FEATURE)
     for entry in _entry_points():
         try:
-            found.setdefault(entry.name, (entry.module, entry.load()))
+            features.setdefault(entry.name, (entry.module, entry.load()))
         except Exception as error:  # noqa: BLE001 - a broken plug-in breaks only itself
             _warn("the feature %r is broken: %s; repair or remove its package", entry.name, error)
-    return found
+    return features
 
 
 def _entry_points() -> Iterable[EntryPoint]:
-    """Return those of other packages. To load what reads them takes as long as half of `tare --help`."""
+    """Return the entry points of features in other packages."""
     if not any(map(_has_features, sys.path)):
         return ()
+    # Importing importlib.metadata takes half of the time of `tare --help`: most users have no feature of others.
     from importlib.metadata import entry_points  # noqa: PLC0415
 
     return entry_points(group=_GROUP)
 
 
 def _has_features(folder: str) -> bool:
-    """Return whether a package that is installed in the folder has features; unreadable folders have none."""
+    """Return whether a package installed in the folder has features; False if the folder cannot be read."""
     try:
         names = os.listdir(folder or ".")  # noqa: PTH208 - Path.glob raises where the user may not look at an entry
     except OSError:
@@ -143,40 +149,40 @@ def formats() -> dict[str, Hook]:
 
 
 def default_formats() -> tuple[str, ...]:
-    """Return the features' report formats that are written unless others are asked for."""
-    return tuple(name for _, _, each in _sorted_features() for name in each.default_formats)
+    """Return the features' report formats that are written if the user selects none."""
+    return tuple(name for _, _, feature in _sorted_features() for name in feature.default_formats)
 
 
 def call_hooks(kind: HookKind, *arguments: object) -> list[Any]:
-    """Call the functions of all features of a kind, in the order of the features' names, and return what they return.
+    """Call all features' functions of a kind, sorted by feature, and return the list of their results.
 
-    One of another package that raises is left out with a warning: the run was measured, and has its report. An error of
-    tare's own features is raised.
+    It re-raises errors of tare's features. An error of another package's feature becomes a warning, and its result is
+    left out: a broken plug-in must not cost the report of a measured run.
     """
     returned = []
     for name, package, feature in _sorted_features():
-        for where in getattr(feature, kind):
+        for place in getattr(feature, kind):
             try:
-                returned.append(_parse_hook(package, where).load()(*arguments))
+                returned.append(_parse_hook(package, place).load()(*arguments))
             except Exception as error:
                 if package.startswith(f"{_GROUP}."):
                     raise
-                what = "the feature %r is left out: its %s failed: %s; repair or remove its package"
-                _warn(what, name, kind, to_tare_error(error))
+                message = "the feature %r is left out: its %s failed: %s; repair or remove its package"
+                _warn(message, name, kind, to_tare_error(error))
     return returned
 
 
 def _sorted_features() -> list[tuple[str, str, Feature]]:
-    """Return all features in the order of their names: each name, its package, and what it adds."""
-    return [(name, *found) for name, found in sorted(find_features().items())]
+    """Return the name, the package and the `Feature` of all features, sorted by name."""
+    return [(name, package, feature) for name, (package, feature) in sorted(find_features().items())]
 
 
-def _warn(what: str, *words: object) -> None:
+def _warn(message: str, *arguments: object) -> None:
     import logging  # noqa: PLC0415 - `tare --help` starts 3 ms sooner without it
 
-    logging.getLogger(__name__).warning(what, *words)
+    logging.getLogger(__name__).warning(message, *arguments)
 
 
-def _parse_hook(package: str, where: str) -> Hook:
-    module, _, function = where.partition(":")
+def _parse_hook(package: str, place: str) -> Hook:
+    module, _, function = place.partition(":")
     return Hook(f"{package}.{module}" if module else package, function)

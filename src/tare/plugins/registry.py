@@ -1,8 +1,8 @@
-"""Finds technologies and workloads by name: one file each, with the plug-in's name.
+"""Registry of technologies and workloads: finds plug-ins by name.
 
-The file `technologies/qemu_tcg.py` holds the class whose `name` is `qemu-tcg`. A technology of several modules is a
-package whose class is in `technology.py`. Other packages add theirs with an entry point in the group
-`tare.technologies` or `tare.workloads`.
+Each plug-in of tare is a file with its name: `technologies/qemu_tcg.py` has the class whose `name` is `qemu-tcg`. A
+technology of several modules is a package whose class is in `technology.py`. Other packages add plug-ins with an entry
+point in the group `tare.technologies` or `tare.workloads`.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from tare.model.errors import UsageError, did_you_mean
 
 PluginKind = Literal["technologies", "workloads"]
 _SINGULAR: Mapping[PluginKind, str] = {"technologies": "technology", "workloads": "workload"}
-_PROGRAMS = ("probe", "init", "micro", "bpftrace")  # tare's own, and what counts for a profile
-_NAME_LENGTH = 15  # the kernel cuts the names of processes there
+_PROGRAMS = ("probe", "init", "micro", "bpftrace")  # tare's programs, and bpftrace, which `tare profile` runs
+_NAME_LENGTH = 15  # the kernel truncates process names (TASK_COMM_LEN is 16, with a zero byte)
 
 
 def names(kind: PluginKind) -> tuple[str, ...]:
-    """Return the sorted names of all plug-ins of a kind; imports none of them."""
-    return tuple(sorted(_find_places(kind, tuple(sys.path))))
+    """Return the sorted names of all plug-ins of a kind, without importing any."""
+    return tuple(sorted(_find_entry_points(kind, tuple(sys.path))))
 
 
-@lru_cache  # reading what is installed takes milliseconds, and commands ask for one plug-in after the other
-def _find_places(kind: PluginKind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - part of the key
-    """Find where each plug-in is: at an entry point of another package, or in a file of tare's own (None)."""
+@lru_cache  # importlib.metadata reads all installed packages, which takes milliseconds per call
+def _find_entry_points(kind: PluginKind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - cache key
+    """Return the entry point of each plug-in by name; None for a plug-in of tare, which has no entry point."""
     package = importlib.import_module(f"tare.{kind}")
-    own = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
-    others = importlib.metadata.entry_points(group=f"tare.{kind}")
-    return own | {entry.name: entry for entry in reversed(tuple(others))}  # of two with a name, the first one
+    builtin = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
+    external = importlib.metadata.entry_points(group=f"tare.{kind}")
+    return builtin | {entry.name: entry for entry in reversed(tuple(external))}  # the first of equal names wins
 
 
 def find(kind: PluginKind, name: str) -> type[Any]:
-    """Return a plug-in's class by name; raises UsageError if there is none or it is broken."""
+    """Return a plug-in's class by name; raises UsageError if there is none, or if it is broken or incomplete."""
     if name not in names(kind):
         hint = did_you_mean(name, names(kind), f"`tare {kind}` lists them")
         raise UsageError(f"no {_SINGULAR[kind]} named {name!r}", hint)
@@ -57,7 +57,7 @@ def find(kind: PluginKind, name: str) -> type[Any]:
 
 @cache
 def process_names() -> frozenset[str]:
-    """Return the names of the processes that a run may start, as the kernel cuts them."""
+    """Return the names of all processes that a run may start, truncated as the kernel does it."""
     programs = [*_PROGRAMS]
     for technology in create_all("technologies"):
         programs += (*technology.tools, *technology.process_names)
@@ -69,13 +69,16 @@ def process_names() -> frozenset[str]:
 
 @cache
 def list_commands() -> frozenset[tuple[str, ...]]:
-    """Return the commands that print the names of what engines keep, of the engines that are installed here."""
-    found = (words for technology in create_all("technologies") for words in technology.list_commands)
-    return frozenset(words for words in found if shutil.which(words[0]))
+    """Return the commands that print the names of the engines' objects, for all engines installed on this machine."""
+    commands = (command for technology in create_all("technologies") for command in technology.list_commands)
+    return frozenset(command for command in commands if shutil.which(command[0]))
 
 
 def create_all(kind: PluginKind) -> Iterator[Any]:
-    """Yield each plug-in of a kind with the settings that it has by itself; without those that need some."""
+    """Yield an object of each plug-in of a kind, with default settings.
+
+    It skips broken plug-ins, and those with a setting that has no default.
+    """
     for name in names(kind):
         with suppress(UsageError, TypeError):
             yield find(kind, name)()
@@ -83,7 +86,7 @@ def create_all(kind: PluginKind) -> Iterator[Any]:
 
 def _load_class(kind: PluginKind, name: str) -> type[Any]:
     try:
-        if entry := _find_places(kind, tuple(sys.path))[name]:
+        if entry := _find_entry_points(kind, tuple(sys.path))[name]:
             loaded: type[Any] = entry.load()
             return loaded
         module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")
@@ -98,7 +101,8 @@ def _load_class(kind: PluginKind, name: str) -> type[Any]:
 
 
 def _missing_members(plugin: type[Any], contract: type[Any]) -> list[str]:
-    """Name the members of a kind's contract that a class neither has nor inherits."""
+    """Return the names of the contract's members that a class lacks; those that are still abstract count as lacking."""
+    # Annotations without a value, such as `name: ClassVar[str]`, are not in `vars`.
     members = dict.fromkeys((*contract.__annotations__, *vars(contract)))
     fields = getattr(plugin, "__dataclass_fields__", {})
     return [

@@ -1,19 +1,17 @@
-"""The contract of technologies, and what they start an instance with."""
+"""Contract of technologies: the class that a plug-in inherits from, and the launch request that it receives."""
 
 from __future__ import annotations
 
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
-from tare.hosts.exec import ExecHost, fresh_root
-from tare.hosts.host import Host, HostCache, Process
+from tare.hosts.host import Host, HostCache
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
 from tare.model.errors import TrialFailed, Unavailable
@@ -24,21 +22,18 @@ from tare.model.trial import Family, Limits, Mark, Problem
 from tare.plugins.workload import Instance, Workload
 
 READINESS_PORT = 17007
-START_TIMEOUT_SECONDS = 120.0  # an instance that has not answered the client by then has failed
-NESTED_TIMEOUT_FACTOR = (
-    5  # a machine in another or on an emulated one, and all in it, may take this many times as long to start
-)
+START_TIMEOUT_SECONDS = 120.0  # without a response to the client by then, the start has failed
+NESTED_TIMEOUT_FACTOR = 5  # nested and emulated machines, and all layers in them, start this many times slower
 INIT = "/usr/lib/tare/init"
-_READY_TIMEOUT_SECONDS = 20.0  # from the command that starts `init_command` to its word
-HOST_NAME = "tare"  # of every instance: programs write it into logs and answers
-# Docker's default for the root of a container, in programs/conditions.h, too.
+HOST_NAME = "tare"  # equal in all instances: programs write the host name into logs and responses
+# Docker's default for the root of a container. programs/conditions.h has the same list: keep them equal.
 CAPABILITIES = (
     *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),
     *("CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"),
     "CAP_SYS_CHROOT",
 )
 UNPRIVILEGED_PORT_SYSCTL = "net.ipv4.ip_unprivileged_port_start"  # 0: every user may listen on port 80, as in Docker
-# Reasons of differences inside that several technologies declare.
+# Differences from bare metal that several technologies declare, each with its reason.
 SECCOMP_DIFFERENCES = {"status Seccomp": "it filters system calls"}
 PROTECTED_PATH_DIFFERENCES = dict.fromkeys(
     ("mount /proc/*", "mount /sys/firmware"), "it protects /proc and /sys by other mounts"
@@ -53,16 +48,15 @@ KERNEL_DIFFERENCES = dict.fromkeys(
 )
 NEEDS_ROOT = Problem("tare is not run by root", "sudo tare …")
 ENVIRONMENT = ("PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root")
-CLEAN_ENVIRONMENT_OPTIONS = tuple(
-    word for variable in ENVIRONMENT for word in ("-e", variable)
-)  # of `exec_in`: no other environment
+# With `exec_in -e`, a process has no other variables: those of tare's user must not reach the instance.
+CLEAN_ENVIRONMENT_OPTIONS = tuple(word for variable in ENVIRONMENT for word in ("-e", variable))
 
 
 @dataclass
 class StartTimeline:
-    """The moments of an instance's start, on the machine's monotonic clock, as its `technology` reports them.
+    """Timeline of an instance's start: moments on the machine's monotonic clock, as its `technology` reports them.
 
-    `before_request` is called right before the moment `requested`.
+    `before_request` is called right before the moment `requested` is recorded.
     """
 
     marks: list[Mark] = field(default_factory=list)
@@ -70,7 +64,10 @@ class StartTimeline:
     before_request: Callable[[], None] | None = None
 
     def mark(self, name: str, seconds: float | None = None) -> None:
-        """Record a moment, in seconds of the monotonic clock; now by default. Raises TrialFailed unless finite."""
+        """Record a moment in seconds of the monotonic clock, by default now.
+
+        Raises TrialFailed if the number is not finite: JSON and the statistics cannot represent it.
+        """
         if name == "requested" and self.before_request:
             self.before_request()
         moment = time.monotonic() if seconds is None else float(seconds)
@@ -81,23 +78,28 @@ class StartTimeline:
 
 
 class ReadinessProbe(Protocol):
-    """Makes the client try to reach an instance until it answers."""
+    """Readiness probe: makes the client connect to an instance repeatedly until the instance responds."""
 
     def __call__(self, address: str, port: int | None = None) -> None:
-        """Start the readiness probe of `init_command`, or of the TCP `port` of a server in the instance."""
+        """Start the probe, and return at once.
+
+        It connects to the TCP `port` of a server in the instance, or to `init` on `readiness_port` if `port` is None.
+        """
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a technology starts an instance with.
+    """Launch request: everything that a technology needs to start one instance.
 
-    `folder` is the instance's own path on the host's disk; the technology makes it. `volume_bytes` is how much must fit
-    on a data volume, which is at `VOLUME` in the instance; 0 for none. The client must reach the TCP `ports` and, with
-    `uses_udp`, those after the first by UDP, too. The technology calls `start_probe` once with the instance's address;
-    from then on the client tries to reach it. It marks `requested` on the timeline after all work that many instances
-    share, and `started` when it starts its tool. `init_command` answers on `readiness_port`: an instance and the
-    machine around it may share an address. The instance must answer within `start_timeout_seconds`; a booting guest may
-    be silent for that long at most.
+    - `folder`: a path on the host's disk for this instance only. The technology creates and removes it.
+    - `volume_bytes`: the size that the instance's data volume at `VOLUME` must have; 0 if it needs no volume.
+    - `ports`: the TCP ports that the client must reach. With `uses_udp`, it must reach all but the first by UDP, too.
+    - `start_probe`: the technology calls it once, with the instance's address. The client then probes this address.
+    - `timeline`: the technology marks `requested` after all work that several instances share, and `started` right
+      before it starts its tool.
+    - `readiness_port`: the port of `init`. It differs between layers, as an instance may share its machine's address.
+    - `start_timeout_seconds`: the time for the whole start, and the longest silence of a booting guest.
+    - `cache`: results on the host that are valid for the whole run.
     """
 
     name: str
@@ -112,15 +114,15 @@ class LaunchRequest:
     readiness_port: int = READINESS_PORT
     uses_udp: bool = False
     start_timeout_seconds: float = START_TIMEOUT_SECONDS
-    cache: HostCache = field(default_factory=HostCache)  # on the host, for the whole run
+    cache: HostCache = field(default_factory=HostCache)
     volume_bytes: int = 0
 
     def version(self, technology: Technology, host: Host) -> str:
-        """Return the version of the technology's tool, which is asked once in a run."""
+        """Return the version of the technology's tool; reads it on the host once per run."""
         return self.cache.read_once(f"version of {technology!r}", lambda: technology.version(host))
 
     def prepare_image(self, technology: Technology, host: Host) -> None:
-        """Let the technology prepare the host for the image, once in a run."""
+        """Call the technology's `prepare_image` once per run."""
 
         def prepare() -> str:
             technology.prepare_image(host, self.image)
@@ -130,116 +132,46 @@ class LaunchRequest:
 
     @property
     def open_files_prefix(self) -> tuple[str, ...]:
-        """Command prefix that sets the limit of open files."""
+        """Command prefix that sets the limit on open files."""
         return (self.ledger.setup_helper.exec_in, "-f", str(self.limits.open_files), "--")
 
     @property
     def cpu_list(self) -> str:
-        """The CPUs that the instance is pinned to, as the kernel writes lists."""
+        """The CPUs that the instance is pinned to, as a list of the kernel such as `0,2`."""
         return ",".join(map(str, self.limits.cpus))
 
     def listen_address(self, address: str) -> str:
-        """Return the address and port on which `init_command` must answer."""
+        """Return ADDRESS:PORT, on which `init` must listen."""
         return f"{address}:{self.readiness_port}"
 
     def init_command(self, address: str) -> tuple[str, ...]:
-        """Return the command of an instance's main process, whose streams become those of the resident process.
+        """Return the command of `init`, the instance's main process.
 
-        It ends with its standard input.
+        `init` passes its standard streams to the resident agent, and exits when its standard input is closed: an
+        instance does not outlive the client that holds the other end.
         """
         return (INIT, self.listen_address(address), "--resident", self.name)
 
 
-@dataclass(frozen=True)
-class InstanceSandbox:
-    """What tare makes for an instance whose technology has neither: a control group and a fresh root.
-
-    The footprint is that of the group's processes; the disk is what was written over the image. `volume` is a folder
-    for the technology to mount at `VOLUME`; None if the instance needs none.
-    """
-
-    launch: LaunchRequest
-    group: ControlGroup
-    root: Path
-    volume: Path | None = None
-
-    def enter_namespaces(self, host: Host) -> ExecHost:
-        """Return the inside of an instance, entered through the namespaces of `init_command`; raises TrialFailed."""
-        pids = self.group.processes()
-        pid = next((pid for pid in pids if host.read(f"/proc/{pid}/cmdline").startswith(INIT)), None)
-        if pid is None:
-            raise TrialFailed("the instance's first process is not there", "`tare show` has its last words")
-        return ExecHost(host, *self.enter_prefix("-p", str(pid), *CLEAN_ENVIRONMENT_OPTIONS))
-
-    def enter_prefix(self, *options: str) -> tuple[str, ...]:
-        """Command prefix that joins the group, sets the limit of open files, and more (programs/exec_in.c)."""
-        return (*self.group.join[:-1], *self.launch.open_files_prefix[1:-1], *options, "--")
-
-    def wait_until_joinable(self) -> None:
-        """Wait until the kernel lets a process join the group at once: the group is ours, not a part of the start."""
-        self.launch.ledger.setup_helper.run_steps(("settle",))
-
-    def describe_instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
-        """Describe the instance that runs here."""
-        return Instance(
-            name=self.launch.name,
-            inside=inside,
-            address=address,
-            network_path=path,
-            processes=self.group.processes,
-            proof={"control group": self.group.paths[0]} | proof,
-            written_bytes=lambda: self.launch.ledger.setup_helper.bytes_below(str(self.launch.folder / "upper")),
-            image_bytes=lambda: sum(
-                self.launch.ledger.setup_helper.bytes_below(str(tree)) for tree in self.launch.image.layer_roots
-            ),
-        )
-
-
-@contextmanager
-def start_init(host: Host, *command: str) -> Iterator[Process]:
-    """Run a command that starts `init_command` and ends with it; yield the process when `init_command` is ready."""
-    with host.spawn(*command, die_with_parent=True) as process:
-        process.read_line(_READY_TIMEOUT_SECONDS)
-        yield process
-
-
-@contextmanager
-def create_sandbox(launch: LaunchRequest, address: str, is_timed: bool = True) -> Iterator[InstanceSandbox]:
-    """Make the ground of an instance at `address`; remove it after the block.
-
-    If `is_timed`, the time for it is part of the instance's start.
-    """
-    launch.start_probe(address)
-    if is_timed:
-        launch.timeline.mark("requested")
-    with create_limited_cgroup(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
-        with fresh_root(launch.ledger, launch.image, launch.folder) as root:
-            yield InstanceSandbox(launch, group, root, _create_volume(launch))
-
-
-def _create_volume(launch: LaunchRequest) -> Path | None:
-    """Make a folder on the file system that the root's upper layer is on; it goes with the instance's folder."""
-    if not launch.volume_bytes:
-        return None
-    volume = launch.folder / "volume"
-    launch.ledger.setup_helper.run_steps(("folder", str(volume)))
-    return volume
-
-
 class Technology(ABC):
-    """Starts instances on a host. Plug-ins inherit from it; their settings are their dataclass fields.
+    """Technology: starts instances on a host. Plug-ins inherit from it; their settings are their dataclass fields.
 
-    `packages` are the Debian packages that it needs beside those of its `tools`, `needs` is what Debian does not have.
-    `can_host`: other technologies can run in its instances. `can_be_nested`: it can run in theirs, whose image then has
-    its packages. `process_names` are those that it starts for an instance beside its `tools`, `list_commands` the
-    commands that print the names of what it has made: tests look there for what is left. `tested` is how tare's tests
-    run it: on the real thing, on the real thing in an emulated machine, or only against a program that stands in for
-    it; `tests_path` is the folder or file of the tests on the real thing. With `provisions_machine`, it only lends a
-    machine: it is the outermost layer, and tare starts the inner ones there as on any machine over SSH. `has_volumes`:
-    it gives its instances a data volume where `LaunchRequest.volume_bytes` asks for one. `starts_quickly`: an instance
-    answers within a few seconds, so that `tare try` takes it without being asked. `short_name` is another name of it in
-    suites. A word after either name is the value of the setting that `variant_setting` names: with `pod` and
-    `runtime_class`, `pod-gvisor` needs no table in a suite.
+    - `needs`: the software that Debian does not package, as text for users; "" if Debian has everything.
+    - `can_host`: other technologies can run in its instances.
+    - `can_be_nested`: it can run in an instance of another technology, whose image then gets its packages.
+    - `packages`: Debian packages in addition to those of its `tools`.
+    - `process_names`: processes that it starts for an instance, in addition to its `tools`.
+    - `list_commands`: commands that print the names of the objects that it has created; `tare clean` and tests search
+      their output for leftovers.
+    - `provisions_machine`: it only provisions a machine. It is the outermost layer of a stack, and tare starts the
+      inner layers on its machine over SSH.
+    - `has_volumes`: its instances get a data volume if `LaunchRequest.volume_bytes` requests one.
+    - `starts_quickly`: an instance is ready within a few seconds, so that `tare try` includes it by default.
+    - `short_name`: another name in suites; "" if there is none.
+    - `variant_setting`: the setting whose value may follow either name after a hyphen, so that `pod-gvisor` (`pod`
+      with `runtime_class = "gvisor"`) needs no table in a suite; "" if there is none.
+    - `tested`: tare's tests run the real tool, the real tool in an emulated machine, or only a stand-in for it.
+    - `tests_path`: the folder or file of the tests with the real tool.
     """
 
     name: ClassVar[str]
@@ -262,12 +194,18 @@ class Technology(ABC):
     @property
     @abstractmethod
     def isolation(self) -> Isolation:
-        """The level of isolation of an instance, and its reason; users choose a stack by it, so declare the weaker."""
+        """The level of isolation of an instance, with its reason.
+
+        Users choose a stack by this level: declare the weaker one of two.
+        """
 
     @property
     @abstractmethod
     def network_path(self) -> str:
-        """The packets' path between client and instance: `host`, `bridge`, `nat`, `tap`, `pod`, `direct`, `none`."""
+        """The path of packets between client and instance.
+
+        One of `host`, `bridge`, `nat`, `tap`, `pod`, `direct` and `none`.
+        """
 
     @property
     def tools(self) -> Mapping[str, str]:
@@ -276,94 +214,116 @@ class Technology(ABC):
 
     @property
     def expected_differences(self) -> Mapping[str, str]:
-        """The conditions inside (programs/inspect.c) that cannot be as on bare metal: fnmatch patterns with reasons."""
+        """The conditions inside (programs/inspect.c) that cannot equal those on bare metal.
+
+        The keys are fnmatch patterns of conditions, the values are reasons.
+        """
         return KERNEL_DIFFERENCES if self.family in ("type 1", "type 2", "emulator") else {}
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
-        """All Debian packages that it needs on a host."""
+        """All Debian packages that it needs on a host, sorted."""
         named = (package for packages in self.tools.values() for package in packages.split())
         return tuple(sorted({*self.packages, *named}))
 
     @property
     def has_fixed_address(self) -> bool:
-        """Whether its instances cannot be given an address: of stacks that are alive together, it has a first slot."""
+        """Whether its instances have a built-in address.
+
+        Among stacks that are measured together, such an instance gets the first slot, which has this address.
+        """
         return False
 
     @property
     def start_timeout_seconds(self) -> float:
-        """The seconds within which an instance must answer; it has more in another machine, and on an emulated one."""
+        """The seconds within which an instance must be ready.
+
+        tare multiplies them by `NESTED_TIMEOUT_FACTOR` in another machine and on an emulated processor.
+        """
         return START_TIMEOUT_SECONDS
 
     @property
     def needs_local_client(self) -> bool:
-        """Whether the client must be on the same machine, as when it is a port of the technology's own bridge."""
+        """Whether the client must be on the same machine, for example as a port of the technology's bridge."""
         return False
 
     @abstractmethod
     def version(self, host: Host) -> str:
-        """Return the version of the tool; empty where it is not installed."""
+        """Return the version of the tool; "" if it is not installed."""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what is missing on a host, each with its fix. It changes nothing and leaves nothing running."""
+        """Return the problems that prevent a start on the host, each with its fix; empty if there are none.
+
+        It changes nothing on the host and leaves nothing running: `tare doctor` calls it on machines in use.
+        """
         return find_missing_tools(host, self.tools)
 
     def advice(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most have none
-        """Recommend improvements that are not required; `tare doctor` shows them, also where there are problems."""
+        """Return recommendations that are not required; `tare doctor` shows them even if there are problems."""
         return ()
 
-    def outdated_since(self, version: str) -> str:  # noqa: ARG002 - most are what they were
-        """Return the year of a version that is unlike what its users run today, for tables; empty for others."""
+    def outdated_since(self, version: str) -> str:  # noqa: ARG002 - most versions are still representative
+        """Return the year of a version whose results differ from those of today's versions; "" for other versions.
+
+        Tables of results show the year next to the stack.
+        """
         return ""
 
     def variants(self, host: Host) -> Sequence[str]:  # noqa: ARG002 - most have none
-        """Return the words that can follow its name on a host where it has no problems, for `tare doctor`."""
+        """Return the values of `variant_setting` that work on the host, for `tare doctor`.
+
+        It is called only if the host has no problems.
+        """
         return ()
 
-    def unsupported_reason(self, workload: Workload) -> str | None:  # noqa: ARG002 - most refuse none
-        """Return the reason why a workload cannot run on it, or None."""
+    def unsupported_reason(self, workload: Workload) -> str | None:  # noqa: ARG002 - most support all
+        """Return the reason why a workload cannot run on it; None if it can."""
         return None
 
     def external_effects(self) -> Sequence[str]:
-        """List what its settings execute or open outside tare, for `tare plan`."""
+        """Return the programs and connections that its settings start outside tare, as text for `tare plan`."""
         return ()
 
     def user_file_paths(self) -> Sequence[str]:
-        """Return the paths of the user's files that its settings name, each once."""
+        """Return the paths of the user's files that its settings name, without duplicates."""
         return ()
 
     def run_engine(self, host: Host) -> AbstractContextManager[None]:  # noqa: ARG002 - most have none
-        """Run its daemon in a machine that tare has just booted."""
+        """Context manager: run its daemon in a machine that tare has just booted, where no init system starts it."""
         return nullcontext()
 
     def prepare_image(self, host: Host, image: Image) -> None:  # noqa: ARG002 - most do nothing
-        """Prepare a host once for many instances, such as by importing the image into an engine."""
+        """Prepare a host once for many instances, for example by importing the image into an engine."""
         return
 
     def remove_images(self, host: Host, tag: str) -> None:  # noqa: ARG002 - likewise
-        """Undo `prepare_image` for all images whose `Image.tag` begins so, such as by removing them from an engine."""
+        """Undo `prepare_image` for all images whose `Image.tag` starts with `tag`."""
         return
 
     @abstractmethod
     def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
-        """Start an instance; remove it, with all that it made, after the block. Raises TrialFailed or Unavailable."""
+        """Context manager: start an instance; remove it and everything made for it after the block.
+
+        Raises TrialFailed if the start fails, and Unavailable if the host lacks a requirement.
+        """
 
     def provision_machine(
         self,
-        host: Host,  # noqa: ARG002 - most give none
+        host: Host,  # noqa: ARG002 - most provision none
         ledger: Ledger,  # noqa: ARG002
         folder: Path,  # noqa: ARG002
         mark: Callable[[str], None],  # noqa: ARG002
     ) -> AbstractContextManager[tuple[SshTarget, Instance]]:
-        """Lend a machine over SSH that answers, and describe it; called only with `provisions_machine`.
+        """Context manager: provision a machine that responds over SSH; yield its login and its description.
 
-        The technology makes `folder`, and calls `mark` for `requested`, `started` and `start_init`.
+        It is called only with `provisions_machine`. The technology creates `folder`, and calls `mark` with
+        `requested`, `started` and `ready`.
         """
-        raise Unavailable(f"{self.name} lends no machine", "report this bug of its plug-in")
+        raise Unavailable(f"{self.name} provisions no machine", "report this bug of its plug-in")
 
 
 def list_by_reason(differences: Iterable[tuple[str, str]]) -> str:
-    """Return patterns of conditions that differ as text, each reason once with its patterns."""
+    """Return pairs of a pattern and its reason as text, in which each reason appears once after all its patterns."""
     patterns: dict[str, dict[str, None]] = {}
     for pattern, reason in differences:
         patterns.setdefault(reason, {})[pattern] = None
@@ -371,7 +331,11 @@ def list_by_reason(differences: Iterable[tuple[str, str]]) -> str:
 
 
 def find_missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
-    """Find the tools that a host lacks, and whether tare is root; `packages` names the Debian packages of each tool."""
+    """Return a problem for each missing tool, and one if tare is not root on the host.
+
+    `packages` has the Debian packages of each tool, separated by spaces.
+    """
+    # One shell for all tools: over SSH, a command per tool would take a round trip each.
     script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
     missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()
     return tuple(
@@ -381,14 +345,17 @@ def find_missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem
 
 
 def missing_program(host: Host, fix: str, *programs: str) -> tuple[Problem, ...]:
-    """Find the first that a host lacks of the programs of another project, which no Debian package has."""
+    """Return a problem with `fix` for the first missing program; () if the host has all.
+
+    It is for programs that no Debian package has.
+    """
     script = 'for program do command -v "$program" >/dev/null || { echo "$program"; break; }; done'
     missing = host.run("sh", "-c", script, "sh", *programs, timeout=10).text.strip()
     return (Problem(f"{missing} is not installed", fix, missing="program"),) if missing else ()
 
 
 def first_line(host: Host, *argv: str) -> str:
-    """Return the first line that a command prints; empty if it cannot run."""
+    """Return the first line that a command prints, stripped; "" if it prints nothing or cannot run."""
     try:
         lines = host.run(*argv, timeout=20, check=False).text.splitlines()
     except TrialFailed:

@@ -1,7 +1,7 @@
-"""The contracts: what hosts, instances and workloads offer. That of technologies is in `plugins/technology.py`.
+"""Contract of workloads, and the description of the instance that they measure.
 
-A host is a place where commands can be run; an instance that has an inside is itself a host; and a workload never knows
-where it runs.
+A host runs commands. The inside of an instance is a host, too. A workload only sees hosts: it does not know which
+technology runs it. The contract of technologies is in `plugins/technology.py`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from tare.model.image import Image, ImageSpec
 from tare.model.machine import DiskBytes
 from tare.model.trial import Caution, Footprint, LimitsCheck, LimitsSpec, Mark, Metric, RawOutput, Service, Sweep, Value
 
-VOLUME = "/srv/tare-volume"  # where an instance has its data volume
+VOLUME = "/srv/tare-volume"  # the mount point of the data volume in an instance
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One started environment.
+    """Instance: one started environment, as its technology describes it.
 
-    `require_inside` is None for a unikernel, `address` without a network. `processes` returns the numbers of its
-    processes on the host, and is called ten times a second. `proof` describes what really runs, read from inside and
-    outside. `written_bytes` returns the bytes that it has written; `image_bytes` those on the host's disk of what it
-    was started from, which instances share, in the form that its technology keeps. `served_ports` names the workloads
-    whose server is built in, each with its TCP port. `disk_file` is the file of its disk on the host, if `qemu-img` can
-    read it; the suffix is its format.
+    - `inside`: the host that runs commands in the instance; None for a unikernel, which has no shell.
+    - `address`: the IP address for the client; None without a network.
+    - `network_path`: see `Technology.network_path`.
+    - `processes`: returns the IDs of its processes on the host. The sampler calls it ten times a second: keep it cheap.
+    - `proof`: facts that show which software really runs, read inside and outside; the trial's record has them.
+    - `written_bytes`: returns the bytes that the instance has written to its root; None if unknown.
+    - `image_bytes`: returns the size of the image on the host's disk, in the format of the technology. Instances share
+      it. None if unknown.
+    - `served_ports`: the workloads whose server is built in, each with its TCP port.
+    - `disk_file`: the path of its disk on the host, with the format as suffix; None unless `qemu-img` can read it.
     """
 
     name: str
@@ -48,16 +52,19 @@ class Instance:
 
 @dataclass(frozen=True)
 class MeasurementContext:
-    """What a workload measures with: the instance, the client, the marks of the instance's start, and its limits.
+    """Measurement context: the instance, its clients, and functions that a workload needs to measure it.
 
-    `drop_caches` writes back and drops the file caches of the instance and of all machines that it runs on.
-    `read_disk_bytes` returns what the disks of the machine under test have moved so far. `cold_read_bytes` is what the
-    disks of the machine under test have read during a cold start; None for a warm one. A command that drives the server
-    has `timeout_margin_seconds` beyond the time that it should take. `instance_starter` is for workloads of one round,
-    whose instance is the only one alive; None for others. `start_command` is what runs a command in an image that
-    others have built, with that image's settings: its user, environment and folder, and its entry point before the
-    words. `extra_clients` share the load with the client, which they see at `client_address`; a workload that does not
-    split its load has none.
+    - `timeline`: the moments of the instance's start.
+    - `limits`: the requested and observed limits; None if they were not read.
+    - `drop_caches`: writes back and drops the file caches of the instance and of all machines that it runs on.
+    - `read_disk_bytes`: returns the bytes that the disks of the machine under test have read and written so far.
+    - `cold_read_bytes`: bytes that these disks have read during a cold start; None for a warm start.
+    - `timeout_margin_seconds`: the grace period of a load command, added to its expected duration.
+    - `instance_starter`: starts more instances of the stack; None unless the workload's instance is the only one alive.
+    - `start_command`: a command prefix for user-supplied images that applies the image's user, environment, working
+      directory and entry point; () for tare's images.
+    - `extra_clients`: hosts that share the load with `client`, which they reach at `client_address`. Workloads that
+      cannot split their load get none.
     """
 
     instance: Instance
@@ -79,7 +86,7 @@ class MeasurementContext:
         return (self.client, *self.extra_clients)
 
     def require_inside(self, name: str) -> Host:
-        """Return the instance's inside, where a program of this name is to run; raises TrialFailed without one."""
+        """Return the instance's inside; raises TrialFailed, with the `name` of the program, if there is none."""
         if self.instance.inside is None:
             raise TrialFailed(f"{self.instance.name}: {name} runs inside", f"leave this stack out of {name}")
         return self.instance.inside
@@ -87,41 +94,45 @@ class MeasurementContext:
 
 @dataclass(frozen=True)
 class ExtraInstance:
-    """A further instance of a trial's stack, whose server answers: what to measure it with, and what it has in swap."""
+    """Additional instance of a trial's stack, whose server is ready.
+
+    `swapped_bytes` returns the bytes of its memory that are in swap.
+    """
 
     setup: MeasurementContext
     swapped_bytes: Callable[[], int]
 
 
 class InstanceStarter(Protocol):
-    """Starts further instances of a trial's stack, beside the trial's own."""
+    """Starts additional instances of a trial's stack, next to the trial's first instance."""
 
     @property
     def memory_limit_bytes(self) -> int:
-        """The memory limit of the trial's own instance."""
+        """The memory limit of the trial's first instance."""
 
     def start_instance(
         self, workload: Workload, limit_bytes: int | None = None
     ) -> AbstractContextManager[ExtraInstance]:
-        """Start an instance with the workload's server; take it away after the block.
+        """Context manager: start an instance with the workload's server, and remove it after the block.
 
-        It has the limits of the trial's own instance, or another one of memory. An instance that does not answer soon
-        raises TimedOut, one that a cluster has no room for NoRoom. A TrialFailed of the start or of the block comes out
-        as OutOfMemory where a kernel has ended a process of the instance for lack of memory.
+        The instance has the limits of the trial's first one, but for the memory limit if `limit_bytes` is given.
+        Raises TimedOut if it is not ready in time, and NoRoom if a cluster cannot schedule it. A TrialFailed of the
+        start or of the block becomes OutOfMemory if a kernel has killed a process of the instance for lack of memory.
         """
 
     def measure_footprint(self) -> Footprint:
-        """Return what the trial's own and all further instances that are alive cost their host together."""
+        """Return the sum of the footprints of the trial's first and all additional instances that are alive."""
 
     def spare_memory_share(self) -> float:
-        """Return the share of the host's memory that is left when another instance uses all of its limit."""
+        """Return the share of the host's memory, 0 to 1, that is left if one more instance uses all of its limit."""
 
 
 @dataclass(frozen=True)
 class Sidecar:
-    """A service of an application that is not under test, and runs on the client's side, the same for all stacks.
+    """Sidecar service: a part of an application that is not under test.
 
-    All services of the application find it by its `name`. `memory_bytes` limits what runs from its image.
+    It runs on the client's side, equal for all stacks. The other services of the application resolve it by its `name`.
+    `memory_bytes` is its memory limit.
     """
 
     name: str
@@ -131,23 +142,24 @@ class Sidecar:
 
     @property
     def program(self) -> tuple[str, ...]:
-        """The program that is started first, alone; empty where only the image knows."""
+        """The program that starts first, without its arguments; () if only the image names the program."""
         return self.image.find_program(self.service.argv)
 
 
 class Workload(ABC):
-    """Runs a program or a load, and reads its output. Plug-ins inherit from it; their settings are dataclass fields.
+    """Workload: runs a program or a load, and parses its output.
 
-    `runs_inside`: a program or server of its own runs in the instance. Without it, it can measure every unikernel.
-    `usual_port` is where its server listens in an image of the user's, who may give another; 0 if that is `port`.
-    `has_large_packages`: only a suite that names it has its packages in the images, not `tare shell` without one. In a
-    block, each point is measured in `rounds` turns, between those of the other stacks. With one round, stacks are
-    measured one after the other. `is_adaptive`: it chooses its points while it measures, so that turns of several
-    stacks are no rounds; `parse` reads all outputs of a trial. `has_user_server`: its server is the user's, which an
-    image that others have built starts with its own settings. `has_unknown_paths`: its program is the user's, so that
-    nobody knows its `paths` before it has run; tare then looks for what it has written.
+    Plug-ins inherit from it; their settings are their dataclass fields. A class attribute may replace any property
+    whose value does not depend on the settings, such as `metrics`.
 
-    What does not depend on its settings may be a class attribute in place of a property, such as `metrics`.
+    - `runs_inside`: the workload runs a program or server in the instance. If not, it can measure every unikernel.
+    - `usual_port`: the default port of its server in a user-supplied image; 0 if it equals `port`.
+    - `has_large_packages`: images contain its packages only if the suite names it, and not in `tare shell` by default.
+    - `is_adaptive`: it chooses its points while it measures. The turns of several stacks are then no rounds, and
+      `parse` reads all outputs of a trial together.
+    - `has_user_server`: its server is user-supplied; a user-supplied image starts it with the image's settings.
+    - `has_unknown_paths`: its program is user-supplied, so that `paths` is not known in advance. tare then searches for
+      the files that the program has written.
     """
 
     name: ClassVar[str]
@@ -162,70 +174,70 @@ class Workload(ABC):
     @property
     @abstractmethod
     def metrics(self) -> Sequence[Metric]:
-        """Its metrics."""
+        """The metrics of its results."""
 
     @property
     def all_metrics(self) -> Sequence[Metric]:
-        """Every metric that it has values of: where `metrics` is a setting, there may be others beside the user's."""
+        """All metrics that it has values of, including those that the user did not select in a setting `metrics`."""
         return self.metrics
 
     @property
     def sweep(self) -> Sweep | None:
-        """What it varies within a trial; None if nothing."""
+        """The parameter that it varies within a trial; None if there is none."""
         return None
 
     @property
     def packages(self) -> Sequence[str]:
-        """The Debian packages of what runs in the instance."""
+        """The Debian packages that it needs in the instance."""
         return ()
 
     @property
     def client_packages(self) -> Sequence[str]:
-        """The Debian packages of its load."""
+        """The Debian packages that its load needs on the client."""
         return ()
 
     @property
     def client_files(self) -> tuple[tuple[str, str], ...]:
-        """The files of its load: pairs of an absolute path on the client, and one of this machine."""
+        """The files of its load, as pairs of an absolute path on the client and a path on this machine."""
         return ()
 
     @property
     def image(self) -> ImageSpec | None:
-        """The image that it brings, in place of the suite's; None for that."""
+        """The image that it needs instead of the suite's; None if it runs in the suite's."""
         return None
 
-    def adapt_to_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no server of the user's
-        """Return it as it runs in the image that is to be measured, which may set the port of its server.
+    def adapt_to_image(self, image: Image) -> Self:  # noqa: ARG002 - most have no user-supplied server
+        """Return a copy whose server has the settings of the image, such as its port.
 
-        Raises TareError where none is set.
+        Raises TareError if neither the image nor the workload's settings have a required one.
         """
         return self
 
     def adapt_to_image_spec(self, image: ImageSpec) -> Self:  # noqa: ARG002 - likewise
-        """Return it with what an image that is not there yet decides about its server; see `adapt_to_image`."""
+        """Return a copy like that of `adapt_to_image`, for an image that is not built or pulled yet."""
         return self
 
     def find_image_faults(self, image: ImageSpec) -> Mapping[str, Fault]:  # noqa: ARG002 - likewise
-        """Return what is wrong with its settings in the image that a suite asks for, by setting."""
+        """Return the faults of its settings together with the image of a suite, by setting; empty if none."""
         return {}
 
-    def with_command(self, command: tuple[str, ...]) -> Self | None:  # noqa: ARG002 - most run none of the user's
-        """Return it with another command of the user's in the instance; None where the user gives it no command."""
+    def with_command(self, command: tuple[str, ...]) -> Self | None:  # noqa: ARG002 - most run no command of the user
+        """Return a copy that runs another command in the instance; None if it runs no command of the user."""
         return None
 
     @property
     def hostname(self) -> str:
-        """The name by which the services of its application find its server; empty without others."""
+        """The name by which the other services of its application resolve its server; "" if there are none."""
         return ""
 
     @property
     def sidecars(self) -> tuple[Sidecar, ...]:
-        """The services that run beside its server on the client's side, in the order of their start."""
+        """The sidecar services of its application, in the order of their start."""
         return ()
 
     @property
     def programs(self) -> Sequence[str]:
-        """The programs that its user wants run in the instance: nothing is started unless the image has them."""
+        """The user's programs that it runs in the instance; a run does not start unless the image has them."""
         return ()
 
     @property
@@ -235,47 +247,53 @@ class Workload(ABC):
 
     @property
     def volume_bytes(self) -> int:
-        """How many bytes it needs on a data volume at `VOLUME`; 0 if it needs none."""
+        """The bytes that it needs on a data volume at `VOLUME`; 0 if it needs no volume."""
         return 0
 
     @property
     def port(self) -> int | None:
-        """The TCP port of its server; None without one."""
+        """The TCP port of its server; None without a server."""
         return None
 
     @property
     def datagrams(self) -> bool:
-        """Whether its server takes UDP on its port, too."""
+        """Whether its server receives UDP on its port, too."""
         return False
 
     @property
     def starts_cold(self) -> bool:
-        """Whether the file caches of the machine under test are dropped before the instance is started."""
+        """Whether tare drops the file caches of the machine under test before it starts the instance."""
         return False
 
     @property
     def service_name(self) -> str:
-        """The name under which an image of the user's, or a unikernel, serves it: that of another with its server."""
+        """The `service` by which stacks with a built-in server declare support: workloads with one server share it."""
         return self.name
 
     @property
     def rounds(self) -> int:
-        """The number of turns into which the measurement of a point is divided."""
+        """The number of turns into which the measurement of a point is divided.
+
+        In a block, the turns of the stacks alternate, so that slow changes of the machine affect all stacks equally.
+        """
         return 1
 
     @property
     def runs_exclusively(self) -> bool:
-        """Whether stacks are measured one after the other, each alone on the machine."""
+        """Whether only one stack is alive on the machine at a time; by default with one round."""
         return self.rounds == 1
 
     @property
     def disk_bytes(self) -> int:
-        """The bytes that it writes in the instance at most: the image's disk has room for them."""
+        """The most bytes that it writes in the instance; the image's disk gets this much free space."""
         return 0
 
     @property
     def is_closed_loop(self) -> bool:
-        """Whether its clients ask again as soon as they have an answer, so that some CPU is busy unless one waits."""
+        """Whether its clients send the next request as soon as a response arrives.
+
+        A closed loop keeps a CPU of the client or the server busy, unless something else makes it wait.
+        """
         return False
 
     @property
@@ -285,40 +303,46 @@ class Workload(ABC):
 
     @property
     def duration_setting(self) -> str:
-        """The setting that a bound of time lowers; the workload may be without it."""
+        """The setting that tare lowers to meet a time limit; a workload need not have this setting."""
         return "duration"
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:  # noqa: ARG002 - most fit into any
-        """Return the settings, by name, that an instance with these limits has room for, in place of others.
+        """Return the settings to replace so that the workload fits into an instance with these limits, by name.
 
-        Raises ValueError with the reason if there are none.
+        Raises ValueError with the reason if it cannot fit.
         """
         return {}
 
-    def external_effects(self, instances: str) -> Sequence[str]:  # noqa: ARG002 - most start nothing of the user's
-        """List what its settings, which may be untrusted, start, for `tare plan`; `instances` says in which."""
+    def external_effects(self, instances: str) -> Sequence[str]:  # noqa: ARG002 - most start no user's program
+        """Return the programs that its settings, which may be untrusted, start, as text for `tare plan`.
+
+        `instances` is the text that names the instances.
+        """
         return ()
 
     def user_file_paths(self) -> Sequence[str]:
-        """Return the paths of the user's files and folders that its settings name, each once."""
+        """Return the paths of the user's files and folders that its settings name, without duplicates."""
         return ()
 
     def service(self, listen: str) -> Service | None:  # noqa: ARG002 - most have none
-        """Return the server that tare runs in the instance, if any. It must listen on the address `listen`."""
+        """Return the server that tare starts in the instance, listening on the address `listen`; None without one."""
         return None
 
     @abstractmethod
     def measure(self, setup: MeasurementContext) -> Iterable[RawOutput]:
-        """Run the load, or the program inside; yield each command's output at once.
+        """Run the load or the program, and yield the output of each command as soon as it is complete.
 
-        A yield ends the turn: the other stacks have theirs before the next output is asked for. The n-th output with
-        the same label is of the n-th round; `warm_up` marks outputs without a value. A failed trial keeps what was
-        yielded before the failure.
+        Each yield ends a turn: tare measures a turn of each other stack before it requests the next output. The n-th
+        output with a label belongs to the n-th round. `warm_up` marks outputs without a value. If the trial fails, the
+        outputs yielded before the failure are stored.
         """
 
     @abstractmethod
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Read one round's values of exactly these metrics; raises TrialFailed otherwise. Pure."""
+        """Return one round's values, exactly those of the declared metrics; raises TrialFailed if the output lacks one.
+
+        Pure: tare may parse the same output again.
+        """
 
     @abstractmethod
     def estimate_seconds(self) -> float:

@@ -1,6 +1,6 @@
 """ArceOS: a unikernel made of Rust crates, as the kernel of a machine in QEMU; emulated unless `accelerator = "kvm"`.
 
-It runs tare's own application (`micro`) with the network stack smoltcp on ArceOS's boot code, memory management and
+It runs tare's server `micro` with the network stack smoltcp on ArceOS's boot code, memory management and
 network driver. ArceOS's own sockets cannot be used: they fix their address at build time. ArceOS polls its network
 card, without interrupts, so it takes a whole CPU even when it is idle.
 """

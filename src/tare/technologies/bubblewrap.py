@@ -1,6 +1,6 @@
 """Bubblewrap: the sandbox of Flatpak, one small program that makes namespaces.
 
-It makes neither control group nor network: tare makes both.
+It makes no control group and no network: tare makes both.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from typing import ClassVar
 from tare.hosts.exec import system_steps
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     HOST_NAME,
     PROTECTED_PATH_DIFFERENCES,
-    InstanceSandbox,
     LaunchRequest,
     Technology,
-    create_sandbox,
     first_line,
-    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)
 class Bubblewrap(Technology):
-    """Starts the image's `init_command` under bwrap; tare enters the inside through its namespaces."""
+    """Starts the image's `init` under bwrap; tare runs commands inside through its namespaces."""
 
     name = "bubblewrap"
     title = "Bubblewrap"
@@ -55,18 +53,18 @@ class Bubblewrap(Technology):
         """Start bwrap in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(create_sandbox(launch, address))
+            sandbox = stack.enter_context(create_sandbox(launch, address))
             network = stack.enter_context(launch.network.create_namespace())
-            launch.ledger.setup_helper.run_steps(*system_steps(ground.root, ground.group.mounts))
-            enter = ground.enter_prefix("-n", f"/run/netns/{network}")
+            launch.ledger.setup_helper.run_steps(*system_steps(sandbox.root, sandbox.group.mounts))
+            enter = sandbox.enter_prefix("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *enter, *_bwrap(ground), *launch.init_command(address)))
-            inside = ground.enter_namespaces(host)
+            process = stack.enter_context(start_init(host, *enter, *_bwrap(sandbox), *launch.init_command(address)))
+            inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
-            yield ground.describe_instance(inside, address, self.network_path)
+            yield sandbox.describe_instance(inside, address, self.network_path)
 
 
-def _bwrap(ground: InstanceSandbox) -> tuple[str, ...]:
+def _bwrap(sandbox: InstanceSandbox) -> tuple[str, ...]:
     namespaces = (
         "--unshare-pid",
         "--unshare-ipc",
@@ -78,8 +76,8 @@ def _bwrap(ground: InstanceSandbox) -> tuple[str, ...]:
         "--chdir",
         "/",
     )
-    volume = ("--bind", str(ground.volume), VOLUME) if ground.volume else ()
-    # bwrap's --dev makes a console and a folder for shared memory: the root's /dev is as in other stacks.
+    volume = ("--bind", str(sandbox.volume), VOLUME) if sandbox.volume else ()
+    # Not bwrap's --dev, which would add a console and its mounts: the root's /dev is equal in all stacks.
     system = ("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys")
-    mounts = ("--dev-bind", str(ground.root), "/", *system, *volume)
+    mounts = ("--dev-bind", str(sandbox.root), "/", *system, *volume)
     return ("bwrap", *namespaces, *mounts, "--clearenv", "--")

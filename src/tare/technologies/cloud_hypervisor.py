@@ -39,11 +39,11 @@ class CloudHypervisor(monitors.DirectBoot):
         return first_line(host, _PROGRAM, "--version").removeprefix("cloud-hypervisor v")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether Cloud Hypervisor is there, and whether a guest boots on KVM."""
+        """Return missing programs, or the problem of KVM."""
         return missing_program(host, _INSTALL, _PROGRAM) or find_missing_tools(host, self.tools) or kvm.problems(host)
 
     def disk_format_option(self, host: Host) -> str:
-        """Return the option for the disk's format, if this version has it.
+        """Return the option for the disk's format; "" if this version does not have it.
 
         50.1 and newer need it: they block writes to the first sector of a disk whose format they guess, which breaks
         ext4. 50.0 and older refuse it.
@@ -55,11 +55,11 @@ class CloudHypervisor(monitors.DirectBoot):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            disk, form = ground.copy_disk("raw"), self.disk_format_option(host)
-            ground.mark_requested()
-            group = ground.create_cgroup()
-            tap = ground.stack.enter_context(launch.network.create_tap())
+        with monitors.create_guest_resources(host, launch) as resources:
+            disk, form = resources.copy_disk("raw"), self.disk_format_option(host)
+            resources.mark_requested()
+            group = resources.create_cgroup()
+            tap = resources.stack.enter_context(launch.network.create_tap())
             kernel = boot_media.ensure_elf_kernel(host, launch.image)
             command = (
                 *(_PROGRAM, "--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
@@ -71,6 +71,6 @@ class CloudHypervisor(monitors.DirectBoot):
                 *("--serial", "tty", "--console", "off"),
             )
             launch.timeline.mark("started")
-            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
-            yield ground.await_boot(console, disk, self.network_path, **proof)
+            yield resources.await_boot(console, disk, self.network_path, **proof)

@@ -1,7 +1,7 @@
 """crun: the container runtime in C that Podman uses, run directly, without an engine.
 
-tare writes the OCI bundle, with the namespaces, capabilities and mounts that Docker and Podman use by default, in a
-network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
+tare writes the OCI bundle with the namespaces, capabilities and mounts that Docker and Podman use by default. The
+container runs in a network namespace on tare's bridge. It has no seccomp filter: see docs/technologies.md.
 
 Setting: `program` is the name or the path of the runtime.
 """
@@ -18,28 +18,26 @@ from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host, Process
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
+from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     CAPABILITIES,
     ENVIRONMENT,
     HOST_NAME,
-    InstanceSandbox,
     LaunchRequest,
     Technology,
-    create_sandbox,
     find_missing_tools,
     first_line,
-    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
-# Docker's lists, in programs/setup_helper.c, too.
+# Docker's lists. programs/setup_helper.c has them, too: keep them equal.
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
 
 @dataclass(frozen=True)
 class Crun(Technology):
-    """Starts the image's `init_command` from an OCI bundle."""
+    """Starts the image's `init` from an OCI bundle."""
 
     name = "crun"
     title = "crun"
@@ -58,15 +56,15 @@ class Crun(Technology):
         """The runtime, unless a setting gives its path, and `ip`."""
         return {**({} if "/" in self.program else {self.program: self.package}), "ip": "iproute2"}
 
-    def runtime_options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor asks for both
-        """Return the options that every call of the runtime for this container needs."""
+    def runtime_options(self, host: Host, name: str) -> tuple[str, ...]:  # noqa: ARG002 - gVisor needs both
+        """Return the options that every call of the runtime for the container `name` needs."""
         return ()
 
-    def prepare_root(self, ground: InstanceSandbox) -> None:
-        """Arrange the root for the runtime, right before its start: nothing for most."""
+    def prepare_root(self, sandbox: InstanceSandbox) -> None:
+        """Change the root for the runtime, right before the start; does nothing for most runtimes."""
 
     def external_effects(self) -> Sequence[str]:
-        """Name the user's runtime."""
+        """Return a line with the user's runtime, if the setting `program` names one."""
         return () if self.program == type(self).program else (f"runs {self.program} as root",)
 
     def version(self, host: Host) -> str:
@@ -74,7 +72,7 @@ class Crun(Technology):
         return first_line(host, self.program, "--version").rpartition("version ")[2]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the runtime exists: Debian's, or that of the setting `program`."""
+        """Return missing tools, and a problem if the setting `program` names no program."""
         missing = find_missing_tools(host, self.tools)
         if "/" in self.program and host.run("test", "-x", self.program, timeout=10, check=False).exit_code:
             fix = f'program = "…" is the path of {self.name}\'s program on the machine under test'
@@ -87,31 +85,31 @@ class Crun(Technology):
         command = (self.program, *self.runtime_options(host, launch.name))
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(create_sandbox(launch, address))
+            sandbox = stack.enter_context(create_sandbox(launch, address))
             network = stack.enter_context(launch.network.create_namespace())
-            bundle = json.dumps(_bundle_configuration(ground, network))
+            bundle = json.dumps(_bundle_configuration(sandbox, network))
             host.write(str(launch.folder / "config.json"), bundle)
-            self.prepare_root(ground)
-            started: list[Process] = []
+            self.prepare_root(sandbox)
+            runtimes: list[Process] = []
             delete = (*command, "delete", "--force", launch.name)
-            # A runtime that ends well has removed its container.
-            undone = launch.ledger.register_undo(*delete, unless=lambda: any(each.exit_code() == 0 for each in started))
-            stack.enter_context(undone)
+            # A runtime that exits with 0 has removed its container: `delete` would only cost time.
+            undo = launch.ledger.register_undo(*delete, unless=lambda: any(each.exit_code() == 0 for each in runtimes))
+            stack.enter_context(undo)
             launch.timeline.mark("started")
-            run = (*ground.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            started.append(runtime := stack.enter_context(start_init(host, *run)))
+            run = (*sandbox.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
+            runtimes.append(runtime := stack.enter_context(start_init(host, *run)))
             inside = ExecHost(host, *launch.open_files_prefix, *command, "exec", launch.name)
             stack.enter_context(inside.attach_stream(runtime))
-            yield ground.describe_instance(inside, address, self.network_path, runtime=launch.version(self, host))
+            yield sandbox.describe_instance(inside, address, self.network_path, runtime=launch.version(self, host))
 
 
-def _bundle_configuration(ground: InstanceSandbox, network: str) -> dict[str, Any]:
-    """Write the OCI runtime specification's configuration, version 1.0.2."""
-    launch, volume = ground.launch, str(ground.volume)
+def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:
+    """Return the configuration of the OCI runtime specification, version 1.0.2."""
+    launch, volume = sandbox.launch, str(sandbox.volume)
     limit = launch.limits.open_files
     return {
         "ociVersion": "1.0.2",
-        "root": {"path": str(ground.root)},
+        "root": {"path": str(sandbox.root)},
         "hostname": HOST_NAME,
         "process": {
             "user": {"uid": 0, "gid": 0},
@@ -129,8 +127,8 @@ def _bundle_configuration(ground: InstanceSandbox, network: str) -> dict[str, An
             _mount("/dev/shm", "tmpfs", "nosuid", "noexec", "nodev", "mode=1777", f"size={SHARED_MEMORY}"),  # noqa: S108
             _mount("/sys", "sysfs", "nosuid", "noexec", "nodev", "ro"),
             _mount("/dev/mqueue", "mqueue", "nosuid", "noexec", "nodev"),
-            *_group_mounts(ground),
-            *([{"destination": VOLUME, "source": volume, "options": ["bind", "rw"]}] if ground.volume else ()),
+            *_group_mounts(sandbox),
+            *([{"destination": VOLUME, "source": volume, "options": ["bind", "rw"]}] if sandbox.volume else ()),
         ],
         "linux": {
             "cgroupsPath": f"/{launch.name}/tare-container",
@@ -148,7 +146,7 @@ def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
     return {"destination": path, "type": kind, "source": kind, "options": list(options)}
 
 
-def _group_mounts(ground: InstanceSandbox) -> Iterator[dict[str, Any]]:
-    """Yield the mounts by which a program sees the limits of the instance's group."""
-    for each in ground.group.mounts:
-        yield {"destination": each.target, "type": each.kind, "source": each.source, "options": list(each.options)}
+def _group_mounts(sandbox: InstanceSandbox) -> Iterator[dict[str, Any]]:
+    """Yield the mounts of the instance's control group, so that programs can read their limits."""
+    for mount in sandbox.group.mounts:
+        yield _mount(mount.target, mount.kind, *mount.options) | {"source": mount.source}

@@ -1,7 +1,7 @@
 """Docker: containers of its daemon, which the user's `docker` client controls.
 
-With `network = "nat"`, the default, the client reaches the container over a published port, as in the 2017 paper; with
-`network = "bridge"` the client is a port of the container's own bridge.
+Setting: `network` is the path of packets. With `nat` (default), the client reaches the container over a published port,
+as in the 2017 paper. With `bridge`, the client is a port of the container's bridge.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tare.plugins.technology import (
 )
 from tare.plugins.workload import VOLUME, Instance
 
-# A container that ends by itself, as after the end of a tare that was killed, is just then removed by its engine.
+# A container that ends by itself, such as after a killed tare, is removed by its engine at the same time.
 _REMOVE = """
 for attempt in $(seq 100); do
     words=$("$1" rm --force --volumes "$2" 2>&1) && exit 0
@@ -61,7 +61,7 @@ CONTAINERD = "/run/containerd/containerd.sock"
 
 @dataclass(frozen=True)
 class Docker(Technology):
-    """Starts the image's `init_command` by `docker run`."""
+    """Starts the image's `init` with `docker run`."""
 
     name = "docker"
     title = "Docker"
@@ -81,13 +81,13 @@ class Docker(Technology):
     )
     package = "docker.io"
     program = "docker"
-    removes_containers = True  # the engine removes a container at its end
+    removes_containers = True  # by `--rm`
     expected_differences: ClassVar[Mapping[str, str]] = {
         **SECCOMP_DIFFERENCES,
         **ENGINE_FILE_DIFFERENCES,
         **CGROUP_CONTROLLER_DIFFERENCES,
     }
-    can_commit = True  # the engine makes an image of a container without variables of its own
+    can_commit = True  # the engine adds no variables to an image that it makes of a container
 
     network: Literal["nat", "bridge"] = "nat"
 
@@ -98,7 +98,7 @@ class Docker(Technology):
 
     @property
     def network_path(self) -> str:
-        """How packets travel."""
+        """The setting `network`."""
         return self.network
 
     @property
@@ -107,22 +107,22 @@ class Docker(Technology):
         return self.network == "bridge"
 
     def version(self, host: Host) -> str:
-        """Return the engine's version."""
+        """Return the engine's version; "" if it does not respond."""
         return first_line(host, self.program, "version", "--format", "{{.Server.Version}}")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the client is installed and its engine answers."""
+        """Return missing tools, or the problem of the engine."""
         missing = find_missing_tools(host, self.tools)
         return missing or self.engine_problems(host)
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why the daemon does not answer, is none of Docker's, or is not on this host."""
+        """Return the problem of a daemon that does not respond, is not Docker's, or is not on the host; or ()."""
         if first_line(host, self.program, "--version").startswith("podman"):
             fix = "name podman in its place, or install Docker"
             return (Problem("docker is Podman here, by the package podman-docker", fix),)
         endpoint = self.find_endpoint(host)
         socket = engines.socket_of(endpoint)
-        if not socket:  # it may be slow to answer, or not at all
+        if not socket:  # checked before any request: a daemon elsewhere may respond late or never
             what = f"the engine is not on this machine, or cannot be shown to be: docker asks {endpoint}"
             return (Problem(what, _SOCKET_FIX),)
         output = host.run(self.program, "version", "--format", _COMPONENTS, timeout=_SECONDS, check=False)
@@ -136,20 +136,20 @@ class Docker(Technology):
         return engines.find_daemon_problems(host, "dockerd", socket, _SOCKET_FIX)
 
     def find_endpoint(self, host: Host) -> str:
-        """Return the address of the engine that the client talks to, by its environment and its context."""
+        """Return the address of the engine that the client uses, from its environment and context."""
         form = "{{.Endpoints.docker.Host}}"
         return first_line(host, self.program, "context", "inspect", "--format", form) or _SOCKET
 
     def engine_settings(self, host: Host) -> tuple[str, ...]:
-        """Return the settings of the engine that change its containers, and that tare cannot undo."""
+        """Return the engine's settings that change its containers and that tare cannot override."""
         pid = engines.find_daemon(host, "dockerd", engines.socket_of(self.find_endpoint(host)))
         return engines.read_docker_settings(host, pid) if pid else ()
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
-        """Run the daemon in a machine that tare has booted.
+        """Context manager: run the daemon in a machine that tare has booted.
 
-        containerd starts on its own: the daemon gives up one that needs more than 15 s, as in emulation.
+        tare starts containerd itself: dockerd stops waiting for it after 15 s, which is too short in emulation.
         """
         with (
             run_daemon(host, CONTAINERD, "containerd", "--log-level", "error"),
@@ -159,33 +159,33 @@ class Docker(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a container whose main process is `init_command`, on the streams of the engine's client.
+        """Run a container whose main process is `init`, on the streams of the engine's client.
 
-        `init_command` starts the resident process on them, and the container ends, and is removed, with its standard
-        input.
+        `init` starts the resident agent on these streams. The container ends, and is removed, when its standard input
+        is closed.
         """
         launch.prepare_image(self, host)
         with ExitStack() as stack:
             address = stack.enter_context(self._create_network(host, launch))
             if self.network == "bridge":
                 launch.start_probe(address)
-            if launch.volume_bytes:  # the engine makes it with the container, and does not remove it with that
+            if launch.volume_bytes:  # `run` makes the volume; `rm --volumes` does not remove a volume with a name
                 stack.enter_context(launch.ledger.register_undo(self.program, "volume", "rm", launch.name))
             client = stack.enter_context(self._run_container(host, launch))
             if self.network == "nat":
-                # After an earlier packet the machine would look for the container in vain, and again only after 1 s.
+                # A probe before the container exists would make ARP fail, which the machine retries only after 1 s.
                 launch.start_probe(address)
             inside = ExecHost(host, self.program, "exec", "--interactive", launch.name)
             stack.enter_context(inside.attach_stream(client))
             reader = launch.ledger.host
-            first, *around = self._find_processes(reader, launch)
+            first, *helpers = self._find_processes(reader, launch)
             folder = group_folder(reader, first)
             yield Instance(
                 name=launch.name,
                 inside=inside,
                 address=address,
                 network_path=self.network_path,
-                processes=lambda: (*processes_below(reader, folder), *around),
+                processes=lambda: (*processes_below(reader, folder), *helpers),
                 proof={"version": launch.version(self, host), "control group": folder},
                 written_bytes=lambda: self._written_bytes(reader, launch, first),
                 image_bytes=lambda: self._image_bytes(reader, launch),
@@ -199,31 +199,31 @@ class Docker(Technology):
 
     @contextmanager
     def _run_container(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
-        """Run the container until the end of the block; yield the engine's client."""
+        """Context manager: run the container until the end of the block; yield the engine's client."""
         ready: list[tuple[Process, str]] = []
 
         def is_removed() -> bool:
-            """Return whether the client has ended well, without complaint, and the container is removed."""
-            well = any(client.exit_code() == 0 and client.errors() == words for client, words in ready)
-            return well and (self.removes_containers or self._try_remove(host, launch.name))
+            """Return whether the client has exited with 0 and no new errors, and the container is removed."""
+            succeeded = any(client.exit_code() == 0 and client.errors() == errors for client, errors in ready)
+            return succeeded and (self.removes_containers or self._try_remove(host, launch.name))
 
         command = self._command(host, launch)
         with launch.ledger.register_undo(*self.removal_command(launch.name), unless=is_removed):
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
             with host.spawn(*command, die_with_parent=True) as client:
-                client.read_line(launch.start_timeout_seconds)  # `init_command` reports that it is ready
+                client.read_line(launch.start_timeout_seconds)  # the readiness message of `init`
                 ready.append((client, client.errors()))
                 yield client
 
     def _command(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
-        # What comes over the streams is not the container's to log.
         removed = ("--rm",) if self.removes_containers else ()
-        usual = "--init=false"  # whatever the engine's configuration says
+        no_init = "--init=false"  # the engine's configuration may have another default
+        # No log: the streams carry the resident agent's protocol, and logging it would cost the engine CPU time.
         streams = ("--interactive", "--log-driver=none")
-        run = (*self._run_prefix(host, launch), *removed, usual, *streams, "--name", launch.name)
+        run = (*self._run_prefix(host, launch), *removed, no_init, *streams, "--name", launch.name)
         volume = (f"--volume={launch.name}:{VOLUME}",) if launch.volume_bytes else ()
-        # The engine's defaults of these may be changed by its configuration, and Podman's are others.
+        # The engine's configuration may change these defaults, and Podman has others.
         rights = (
             "--cap-drop=ALL",
             *(f"--cap-add={name}" for name in CAPABILITIES),
@@ -234,27 +234,27 @@ class Docker(Technology):
         return (*run, *options, launch.image.tag, *launch.init_command("0.0.0.0"))  # noqa: S104 - inside the container
 
     def _run_prefix(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
-        """Return the command that runs a container, without what the engine's configuration adds to it.
+        """Return the command that runs a container without the settings of the client and the engine.
 
-        The client's own file may name proxies, which become variables of the container.
+        The client's configuration file may name proxies, which would become variables of the container.
         """
         endpoint = launch.cache.read_once("Docker's endpoint", lambda: self.find_endpoint(host))
         client = (self.program, "--config=/nonexistent", f"--host={endpoint}")
         return (*client, "run", "--security-opt=no-new-privileges=false")
 
     def _try_remove(self, host: Host, name: str) -> bool:
-        """Remove a container that has ended well, and return whether that could be done."""
+        """Remove a container that has ended, and return whether it succeeded."""
         try:
             return host.run(self.program, "rm", "--volumes", name, timeout=_SECONDS, check=False).exit_code == 0
-        except TrialFailed:  # the host does not answer, or the engine does not: the ledger has what to do then
+        except TrialFailed:  # the host or the engine does not respond: the undo ledger has the removal command
             return False
 
     def removal_command(self, name: str) -> tuple[str, ...]:
-        """Return the command that removes a container, in whatever state it is."""
+        """Return the command that removes a container in any state."""
         return ("sh", "-c", _REMOVE, "sh", self.program, name)
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Import the image into the engine, once: it stays in the engine's store under the name of its content."""
+        """Import the image into the engine, unless its store has the image; the tag has the hash of the content."""
         if not host.run(self.program, "image", "inspect", image.tag, timeout=_SECONDS, check=False).exit_code:
             return
         if not (image.layer and self.can_commit and self._commit_layer(host, image)):
@@ -263,9 +263,9 @@ class Docker(Technology):
             drop_caches([host])
 
     def _commit_layer(self, host: Host, image: Image) -> bool:
-        """Give the engine an image's layer alone, over the image below; return False if its configuration is another.
+        """Import only the image's layer, on top of the image below; return whether it succeeded.
 
-        The engine's client may add variables to a container, such as those of a proxy, which would stay in the image.
+        False means that the client adds variables to containers, such as those of a proxy, which the image would keep.
         """
         self.prepare_image(host, image.without_layer)
         name = f"tare-{os.getpid():x}-layer"
@@ -285,7 +285,7 @@ class Docker(Technology):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
     def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
-        """Return the options that set the limits."""
+        """Return the options that set the instance's limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
         return (
             f"--cpuset-cpus={launch.cpu_list}",
@@ -297,14 +297,14 @@ class Docker(Technology):
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":
             return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
-        at = launch.network.machine_address
-        datagrams = launch.ports[1:] if launch.uses_udp else ()
-        kinds = (*((port, "") for port in launch.ports), *((port, "/udp") for port in datagrams))
-        return tuple(f"--publish={at}:{port}:{port}{kind}" for port, kind in kinds)
+        address = launch.network.machine_address
+        udp_ports = launch.ports[1:] if launch.uses_udp else ()
+        ports = (*((port, "") for port in launch.ports), *((port, "/udp") for port in udp_ports))
+        return tuple(f"--publish={address}:{port}:{port}{protocol}" for port, protocol in ports)
 
     @contextmanager
     def _create_network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
-        """Make the network of the container; yield its address for the client."""
+        """Context manager: make the network of the container; yield the address for the client."""
         if self.network == "nat":
             yield launch.network.machine_address
             return
@@ -314,42 +314,46 @@ class Docker(Technology):
             yield str(launch.network.engine_subnet[10])
 
     def create_bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
-        """Make a network of this name; return its bridge."""
+        """Make a network of the engine; return the name of its bridge."""
         bridge = launch.network.device("b")
         options = (f"--opt=com.docker.network.bridge.name={bridge}", f"--subnet={launch.network.engine_subnet}")
         host.run(self.program, "network", "create", *options, name, timeout=_SECONDS)
         return bridge
 
     def _find_processes(self, host: Host, launch: LaunchRequest) -> tuple[int, ...]:
-        """Find the processes of a container: its first one, the engine's for it, and the proxies of its ports.
+        """Return the IDs of a container's first process, the engine's processes for it, and the proxies of its ports.
 
-        The engine's is known by the container's identifier: a parent may be another process, such as `docker-init`.
+        The engine's processes are recognized by the container's identifier in their arguments: the first process may
+        have another parent, such as `docker-init`.
         """
         listed = host.run("ps", "-eo", "pid=,args=", timeout=20).text.splitlines()
         rows = [(int(pid), words) for pid, words in (line.split(None, 1) for line in listed)]
         main = re.compile(rf"{INIT} .* {re.escape(launch.name)}$")
         first = next((pid for pid, words in rows if main.match(words)), None)
-        if first is None:  # a runtime may hide it, such as in a machine
+        if first is None:  # a runtime may hide the process, for example in a virtual machine
             first = int(self._inspect(host, "{{.State.Pid}}", launch.name))
         groups = host.read(f"/proc/{first}/cgroup")
         if not groups:
             raise TrialFailed("the container's first process has ended already", "its engine's log says why")
         identifier = engines.container_identifier(groups) or self._inspect(host, "{{.Id}}", launch.name)
         proxy = f"docker-proxy .*{re.escape(launch.network.machine_address)} "
-        around = re.compile(rf"(shim|conmon)\S* .*-(id|c) {identifier}( |$)|{proxy}")
-        return (first, *(pid for pid, words in rows if pid != first and around.search(words)))
+        helper = re.compile(rf"(shim|conmon)\S* .*-(id|c) {identifier}( |$)|{proxy}")
+        return (first, *(pid for pid, words in rows if pid != first and helper.search(words)))
 
-    def _inspect(self, host: Host, form: str, *what: str) -> str:
-        inspect = (self.program, "container", "inspect", "--format", form, *what)
+    def _inspect(self, host: Host, form: str, *arguments: str) -> str:
+        inspect = (self.program, "container", "inspect", "--format", form, *arguments)
         return host.run(*inspect, timeout=_SECONDS).text.strip()
 
     def _image_bytes(self, host: Host, launch: LaunchRequest) -> int:
-        """Return the bytes of the image as the engine reports them."""
+        """Return the size of the image in bytes, as the engine reports it."""
         inspect = (self.program, "image", "inspect", "--format", "{{.Size}}", launch.image.tag)
         return int(host.run(*inspect, timeout=_SECONDS).text)
 
     def _written_bytes(self, host: Host, launch: LaunchRequest, pid: int) -> int:
-        """Return the bytes written in a container; ask the engine, which takes longer, if its layer is out of sight."""
+        """Return the bytes written to a container's root.
+
+        The engine computes the number only if the upper layer is not visible on the host, because it is slower.
+        """
         layer = _LAYER.search(host.read(f"/proc/{pid}/mounts"))
         with suppress(TrialFailed):
             if layer:
@@ -359,10 +363,11 @@ class Docker(Technology):
 
 @contextmanager
 def run_daemon(host: Host, socket: str, *argv: str) -> Iterator[None]:
-    """Run a daemon and wait until something listens on its socket; raises TrialFailed."""
+    """Context manager: run a daemon, and wait until a process listens on its socket; raises TrialFailed."""
     with host.spawn(*argv) as daemon:
         deadline = time.monotonic() + _DAEMON_SECONDS
-        while f"{socket}\n" not in host.read("/proc/net/unix"):  # it may be listed below /var/run
+        # No space before the path: the kernel may list the socket below /var, as /var/run links to /run.
+        while f"{socket}\n" not in host.read("/proc/net/unix"):
             if time.monotonic() > deadline or not daemon.is_running():
                 what = f"{argv[0]} is not ready within {_DAEMON_SECONDS:g} s: {last_lines(daemon.errors())}"
                 raise TrialFailed(what, "is the host very slow?")

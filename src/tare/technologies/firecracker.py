@@ -47,7 +47,7 @@ class Firecracker(monitors.DirectBoot):
         return first_line(host, "firecracker", "--version").removeprefix("Firecracker v").partition(" ")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether Firecracker is there and new enough, and whether a guest boots on KVM."""
+        """Return missing tools, or the problem of an old version, of the processor, or of KVM."""
         if missing := missing_program(host, _INSTALL, "firecracker") or find_missing_tools(host, self.tools):
             return missing
         version = self.version(host)
@@ -56,7 +56,7 @@ class Firecracker(monitors.DirectBoot):
         return self.processor_problems(host) or kvm.problems(host)
 
     def processor_problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the processor has XSAVE: without it, KVM lacks KVM_CAP_XCRS, which Firecracker needs.
+        """Return a problem if the processor lacks XSAVE: KVM then has no KVM_CAP_XCRS, which Firecracker needs.
 
         Some emulated machines lack it, although QEMU's guests boot there.
         """
@@ -77,23 +77,23 @@ class Firecracker(monitors.DirectBoot):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a copy of the image's disk."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            disk = ground.copy_disk("raw")
-            ground.mark_requested()
-            group = ground.create_cgroup()
-            tap = ground.stack.enter_context(launch.network.create_tap())
+        with monitors.create_guest_resources(host, launch) as resources:
+            disk = resources.copy_disk("raw")
+            resources.mark_requested()
+            group = resources.create_cgroup()
+            tap = resources.stack.enter_context(launch.network.create_tap())
             file = str(launch.folder / "machine.json")
-            described = self.configuration(host, launch, guest.Devices(disk, tap))
-            host.write(file, json.dumps(described, indent=2) + "\n")
+            configuration = self.configuration(host, launch, guest.Devices(disk, tap))
+            host.write(file, json.dumps(configuration, indent=2) + "\n")
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
-            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            yield ground.await_boot(
+            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            yield resources.await_boot(
                 console, disk, self.network_path, accelerator="kvm", firecracker=launch.version(self, host)
             )
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
-        """Describe the machine as the API does."""
+        """Return the machine's configuration in the form of the API."""
         kernel = boot_media.ensure_elf_kernel(host, launch.image)
         initrd = boot_media.make_initrd(host, launch.image, *_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.

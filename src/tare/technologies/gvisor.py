@@ -1,9 +1,9 @@
 """gVisor: a kernel in user space between the program and the machine, started by its OCI runtime, runsc.
 
-Its platform is systrap if runsc has it (2023 and newer), or else ptrace. runsc of 2022, as in Debian 12, cannot use its
-own network stack in an existing namespace, so it uses the host's stack there, with a caution: users of gVisor normally
-get its own. runsc puts a file system in memory over an empty /tmp. A folder /tmp/.tare keeps /tmp on the root, as in
-other technologies.
+tare uses the platform systrap if runsc has it (2023 and newer), otherwise ptrace. runsc of 2022, as in Debian 12,
+cannot use gVisor's network stack in an existing namespace. It uses the host's stack there, with a caution, because
+users of gVisor normally get gVisor's. runsc mounts a tmpfs over an empty /tmp: a folder /tmp/.tare keeps /tmp on the
+root, as in other technologies.
 
 Setting: `program` is the name or the path of runsc.
 """
@@ -20,17 +20,18 @@ from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import APT, Caution, Problem
-from tare.plugins.technology import PROTECTED_PATH_DIFFERENCES, InstanceSandbox, LaunchRequest, first_line
+from tare.plugins.sandbox import InstanceSandbox
+from tare.plugins.technology import PROTECTED_PATH_DIFFERENCES, LaunchRequest, first_line
 from tare.plugins.workload import Instance
 from tare.technologies.crun import Crun
 
-# What the tests build: the newest of the module's branch for the ordinary go command on 2026-11-22.
+# The version that the tests build: the newest one on 2026-11-22 of the branch that the go command can build.
 CURRENT_RUNSC = "gvisor.dev/gvisor/runsc@v0.0.0-20260905035102-160fafc42237"
-# A build by `go install` bears no version of its own; Go notes the module's in it.
+# A runsc of `go install` prints no version, but Go stores the module's version in the program.
 _MODULE_VERSION = r"gvisor\.dev/gvisor[[:space:]]v0\.0\.0-[0-9]+-[0-9a-f]+"
 _DATE = re.compile(r"[~-](20\d{6})")  # in a version
-_YEAR = 1_00_00  # from a date to the same one a year later, both written as one number
-# gVisor's documentation, g3doc/user_guide/install.md; apt takes the key as it is.
+_YEAR = 1_00_00  # difference of two dates as numbers YYYYMMDD
+# From gVisor's documentation, g3doc/user_guide/install.md, but without gpg: apt accepts the key in text form.
 _INSTALL_GUIDE = "https://gvisor.dev/docs/user_guide/install/"
 _INSTALL = (
     "curl -fsSLo /etc/apt/keyrings/gvisor.asc https://gvisor.dev/archive.key && "
@@ -39,13 +40,13 @@ _INSTALL = (
 )
 
 
-# tare sets this option of the runsc that it starts; a shim has its configuration.
+# tare passes --net-raw to the runsc that it starts, but a shim starts runsc with the user's configuration.
 RAW_SOCKET_DIFFERENCES = {"status Cap???": "CAP_NET_RAW needs `net-raw = true` in the configuration of runsc"}
 
 
 @dataclass(frozen=True)
 class Gvisor(Crun):
-    """Starts the image's `init` from an OCI bundle, as crun does, under runsc."""
+    """Starts the image's `init` with runsc, from the same OCI bundle as crun."""
 
     name = "gvisor"
     title = "gVisor"
@@ -67,7 +68,7 @@ class Gvisor(Crun):
     program: str = "runsc"
 
     def version(self, host: Host) -> str:
-        """Return runsc's version, or that of the module that it was built from."""
+        """Return runsc's version, or that of its Go module; "" if it is not installed."""
         version = super().version(host)
         if any(letter.isdigit() for letter in version):
             return version
@@ -75,11 +76,11 @@ class Gvisor(Crun):
         return first_line(host, "sh", "-c", script, "sh", _MODULE_VERSION, self.program).rpartition("v")[2]
 
     def advice(self, host: Host) -> Sequence[Problem]:
-        """Recommend gVisor's own repository where runsc is missing, or over a year old, as Debian's is."""
+        """Recommend gVisor's package repository if runsc is missing or over a year old, like Debian's package."""
         version = self.version(host)
         install = _INSTALL if distribution_of(host).install == APT else _INSTALL_GUIDE
         if not version:
-            return (Problem("Debian's runsc is old; gVisor's own repository has a current one", install),)
+            return (Problem("Debian's runsc is old; gVisor's repository has a current one", install),)
         date = _DATE.search(version)
         if not self._has_systrap(host):
             year = date[1][:4] if date else "before 2023"
@@ -90,32 +91,32 @@ class Gvisor(Crun):
         return (Problem(f"this runsc is of {date[1][:4]}, over a year old", install),)
 
     def outdated_since(self, version: str) -> str:
-        """Return the year of a runsc from before systrap, such as Debian 12's."""
+        """Return the year of a runsc without systrap, such as Debian 12's; "" for a newer one."""
         year = re.search(r"[~-](20[01]\d|202[0-2])\d{4}\b", version)
         return year[1] if year else ""
 
     def runtime_options(self, host: Host, name: str) -> tuple[str, ...]:
-        """Return runsc's options. Control groups are tare's: runsc itself is started in one."""
+        """Return runsc's options; it makes no control groups, because tare starts it in the instance's group."""
         always = ("--ignore-cgroups", "--net-raw", f"--root={_state_folder(name)}")
         if not self._has_systrap(host):
             return ("--platform=ptrace", "--network=host", *always)
-        # It takes a namespace of its own for the machine's where the kernel is newer than itself.
+        # On a kernel newer than itself, a runsc of 2024 mistakes its private network namespace for the machine's.
         old = "~2024" in self.version(host)
         return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *always)
 
-    def prepare_root(self, ground: InstanceSandbox) -> None:
-        """Make a folder in /tmp: runsc mounts a tmpfs over an empty one."""
-        ground.launch.ledger.setup_helper.run_steps(("folder", f"{ground.root}/tmp/.tare"))  # noqa: S108 - the instance's own
+    def prepare_root(self, sandbox: InstanceSandbox) -> None:
+        """Make a folder in /tmp, because runsc mounts a tmpfs over an empty /tmp."""
+        sandbox.launch.ledger.setup_helper.run_steps(("folder", f"{sandbox.root}/tmp/.tare"))  # noqa: S108 - the instance's own
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a bundle under runsc."""
-        # runsc keeps an empty network namespace there for its next container, and a lock when its sandbox is killed.
+        """Run a bundle under runsc; the instance has a caution if it uses the host's network stack."""
+        # runsc keeps an empty network namespace for its next container in its state folder, and a lock after a kill.
         undo = 'while umount -l "$1/null-netns" 2>/dev/null; do :; done; rm -rf "$1"'
-        left = launch.ledger.register_undo("sh", "-c", undo, "sh", _state_folder(launch.name))
-        with left, super().launch(host, launch) as instance:
+        cleanup = launch.ledger.register_undo("sh", "-c", undo, "sh", _state_folder(launch.name))
+        with cleanup, super().launch(host, launch) as instance:
             options = self.runtime_options(host, launch.name)
-            text = "gVisor runs on the host's network stack: this runsc is too old for its own in a given namespace"
+            text = "gVisor uses the host's network stack: this runsc is too old for gVisor's in an existing namespace"
             cautions = (Caution("host-network-stack", text),) if "--network=host" in options else ()
             yield replace(instance, proof={**instance.proof, "options": " ".join(options)}, cautions=cautions)
 
@@ -125,5 +126,5 @@ class Gvisor(Crun):
 
 
 def _state_folder(name: str) -> str:
-    """Return the folder of runsc's state of a container: not the machine's own in /run/runsc."""
+    """Return the folder of runsc's state for a container, separate from the machine's /run/runsc."""
     return f"/run/{name}"

@@ -1,17 +1,18 @@
-"""Kata Containers: Docker containers, each in its own virtual machine.
+"""Kata Containers: Docker containers, each in a separate virtual machine.
 
-Kata's shim starts a file server as its child, and a monitor that may be nobody's child (QEMU becomes a daemon). Unless
+Kata's shim starts a file server as its child, and a monitor that may have no parent (QEMU becomes a daemon). Unless
 Kata's configuration has `sandbox_cgroup_only`, both stay outside of the instance's control group, and only the threads
-of the virtual CPUs are moved into it (docs/design/host-cgroups.md of Kata 3). All have the number of the container, or
-of the pod's sandbox, on their command lines.
+of the virtual CPUs are moved into it (docs/design/host-cgroups.md of Kata 3). tare recognizes the processes by the ID
+of the container, or of the pod's sandbox, on their command lines.
 
-Written to Kata's documentation, and never run on the real thing: docs/Limitations.md, docs/design/vcpu-handling and
-docs/design/host-cgroups.md of Kata 3, and Docker's "Alternative container runtimes" (23.0 and newer start a shim such
-as `io.containerd.kata.v2` without configuration; older ones know the runtimes of their daemon.json alone). The machine
-has the CPU and the memory of Kata's configuration in addition to the container's `--cpus` and `--memory`. The inside
-may therefore have more than the limits, which is a caution of every trial.
+This technology is written to documentation and has never run on real Kata: docs/Limitations.md,
+docs/design/vcpu-handling and docs/design/host-cgroups.md of Kata 3, and Docker's "Alternative container runtimes".
+Docker 23.0 and newer start a shim such as `io.containerd.kata.v2` without configuration; older versions only know the
+runtimes in their daemon.json. The machine has the CPU and the memory of Kata's configuration in addition to the
+container's `--cpus` and `--memory`. The inside may therefore have more than the limits, which is a caution of every
+trial.
 
-Settings: `runtime` is the name by which Docker knows Kata; `network` is `nat` (default) or `bridge`, as of `docker`.
+Settings: `runtime` is the name by which Docker knows Kata. `network` is `nat` (default) or `bridge`, as for `docker`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tare.plugins.technology import KERNEL_DIFFERENCES, LaunchRequest, find_miss
 from tare.plugins.workload import Instance
 from tare.technologies.docker import Docker
 
-# What a machine has beside the limit of its container: 2 GiB by default, and its monitor.
+# Memory of a machine in addition to its container's limit: Kata's default of 2 GiB, and the monitor.
 MACHINE_BYTES = 4 << 30
 _KATA = re.compile(r"[.-]kata[.-]")
 _SECONDS = 30.0
@@ -47,32 +48,32 @@ def is_kata(runtime: str) -> bool:
 
 
 def is_machine_process(command_line: str, name: str) -> bool:
-    """Return whether a process is part of the machine of the container or sandbox of this name."""
-    own = re.escape(name)
-    return bool(re.search(rf" sandbox-{own}([ ,]|$)|/run/(vc|kata)\S*/{own}/", command_line))
+    """Return whether a process belongs to the machine of the container or sandbox `name`, by its command line."""
+    name = re.escape(name)
+    return bool(re.search(rf" sandbox-{name}([ ,]|$)|/run/(vc|kata)\S*/{name}/", command_line))
 
 
 def pin_processes(host: Host, pids: Iterable[int], cpus: str) -> None:
-    """Pin processes with all their threads to the instance's CPUs, as its control group does with what is in it."""
+    """Pin processes and all their threads to the instance's CPUs, because its control group does not contain them."""
     host.run("sh", "-c", _PIN, cpus, *map(str, pids), timeout=_SECONDS, check=False)
 
 
 def instance_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
-    """Doubt an instance of Kata's that containerd has started: tests never had the real thing."""
+    """Return the cautions of an instance of Kata that containerd has started: tare's tests only had a stand-in."""
     text = f"tare's tests have run {runtime} only against a shim that replaces Kata's"
     return (Caution("never-run", text), *kernel_cautions(host, inside, runtime))
 
 
 def kernel_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
-    """Doubt an instance of Kata's whose kernel is the machine's: then something else runs under Kata's name."""
+    """Return a caution if an instance of Kata has the machine's kernel, so that it cannot be Kata; otherwise ()."""
     if has_own_kernel(host, inside):
         return ()
-    return (Caution("shared-kernel", f"{runtime} promises a kernel of its own, and this is the machine's"),)
+    return (Caution("shared-kernel", f"{runtime} promises a separate kernel, but this is the machine's"),)
 
 
 @dataclass(frozen=True)
 class Kata(Docker):
-    """Starts the image's `init` by `docker run --runtime`."""
+    """Starts the image's `init` with `docker run --runtime`."""
 
     name = "kata"
     title = "Kata Containers, by Docker"
@@ -87,16 +88,16 @@ class Kata(Docker):
     runtime: str = "io.containerd.kata.v2"
 
     def version(self, host: Host) -> str:
-        """Return the shim's version."""
+        """Return the shim's version; "" if it is not installed."""
         return first_line(host, _SHIM, "--version").partition("version: ")[2].partition(",")[0]
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether Docker answers and knows the runtime, and whether a guest boots on KVM."""
+        """Return the problem of Docker or the runtime, or missing tools, or the problem of KVM."""
         problems = super().problems(host) or self.runtime_problems(host)
         return problems or find_missing_tools(host, monitors.KVM_TOOLS) or kvm.problems(host)
 
     def runtime_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why Docker cannot start the runtime."""
+        """Return the problem that prevents Docker from starting the runtime, or ()."""
         listed = host.run("docker", "info", "--format", "{{json .Runtimes}}", timeout=20, check=False).text
         try:
             known = json.loads(listed or "{}") or {}
@@ -121,10 +122,10 @@ class Kata(Docker):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a container in a machine; its processes are the machine, its shim and its file server."""
+        """Run a container in a machine; its processes include the monitor, the shim and the file server."""
         with super().launch(host, launch) as instance:
             inspected = host.run("docker", "container", "inspect", "--format", "{{.Id}}", launch.name, timeout=20)
-            # All of them have the container's number on their command lines.
+            # All processes outside of the control group have the container's ID on their command lines.
             listed = host.run("pgrep", "--full", inspected.text.strip(), timeout=20, check=False).text.split()
             pids = {int(number) for number in listed}
             pin_processes(host, pids, launch.cpu_list)

@@ -22,7 +22,7 @@ from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line
 from tare.plugins.workload import Instance
 
-_SECONDS = 180.0  # a daemon that was just started asks every QEMU what it can
+_SECONDS = 180.0  # a daemon that was just started probes the capabilities of every QEMU
 _DAEMON_SECONDS = 30.0
 _TOOLS = {"virsh": "libvirt-clients libvirt-daemon-system", "lz4": "lz4", **monitors.KVM_TOOLS}
 
@@ -35,7 +35,7 @@ class Libvirt(monitors.DirectBoot):
     title = "libvirt, QEMU/KVM"
     isolation = Isolation("own kernel", "a guest on virtual hardware, in a control group of libvirt's")
     needs = "its daemon, KVM that boots a guest"
-    tests_path = "tests/unit/technologies/test_monitors_boot.py"  # with a daemon of their own
+    tests_path = "tests/unit/technologies/test_monitors_boot.py"  # they start a private daemon
     tools = _TOOLS
 
     uri: str = "qemu:///system"
@@ -46,12 +46,12 @@ class Libvirt(monitors.DirectBoot):
         return first_line(host, "virsh", "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether virsh and its daemon are there, and whether a guest boots on KVM."""
+        """Return missing tools, or the problem of the daemon, or that of KVM."""
         missing = find_missing_tools(host, self.tools) or self.daemon_problems(host)
         return missing or (kvm.problems(host) if self.type == "kvm" else ())
 
     def daemon_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why the daemon does not answer."""
+        """Return the problem of a daemon that does not respond, or ()."""
         output = host.run("virsh", "-c", self.uri, "version", timeout=20, check=False)
         if output.exit_code == 0:
             return ()
@@ -60,7 +60,7 @@ class Libvirt(monitors.DirectBoot):
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
-        """Run libvirt's daemons in a machine that tare has booted."""
+        """Context manager: run libvirt's daemons in a machine that tare has booted."""
         with ExitStack() as stack:
             if self.daemon_problems(host):
                 stack.enter_context(host.spawn("virtlogd"))
@@ -77,41 +77,41 @@ class Libvirt(monitors.DirectBoot):
         """Create a paused domain, put its tap on tare's bridge, and resume it."""
         launch.prepare_image(self, host)
         virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
-        with monitors.create_guest_resources(host, launch) as ground:
-            ground.mark_requested()
-            disk, file, tap = ground.create_overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
+        with monitors.create_guest_resources(host, launch) as resources:
+            resources.mark_requested()
+            disk, file, tap = resources.create_overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
             host.write(file, self.domain_xml(launch, guest.Devices(disk, tap, serial=serial)))
-            console = ground.stack.enter_context(boot_media.follow_console(host, serial))
+            console = resources.stack.enter_context(boot_media.follow_console(host, serial))
             launch.timeline.mark("started")
-            ground.stack.enter_context(
+            resources.stack.enter_context(
                 launch.ledger.register_undo("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log")
             )
-            ground.stack.enter_context(launch.ledger.register_undo(*virsh, "destroy", launch.name))
+            resources.stack.enter_context(launch.ledger.register_undo(*virsh, "destroy", launch.name))
             host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
-            ground.stack.enter_context(launch.network.adopt_tap(tap))
-            # Not in its description: libvirt would let QEMU lock as much memory, which few machines allow.
+            resources.stack.enter_context(launch.network.adopt_tap(tap))
+            # Not in the domain's XML: libvirt would then let QEMU lock this much memory, which few machines allow.
             most = f"{guest.with_monitor_memory(launch.limits).memory_bytes >> 10}"
             host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
             pids: list[int] = []
-            ground.processes = lambda: pids
-            ground.cautions = (guest.EMULATION_CAUTION,) if self.type == "qemu" else ()
-            instance = ground.await_boot(
+            resources.processes = lambda: pids
+            resources.cautions = (guest.EMULATION_CAUTION,) if self.type == "qemu" else ()
+            instance = resources.await_boot(
                 console, disk, self.network_path, domain=self.type, libvirt=launch.version(self, host)
             )
-            pids += _find_processes(host, launch.name)  # not before: it would delay the start
+            pids += _find_processes(host, launch.name)  # not earlier: it would delay the start
             yield instance
 
     def external_effects(self) -> Sequence[str]:
-        """Name the connection: some kinds start a program."""
+        """Return a line with a user-supplied connection: some types of URI start a program."""
         return () if self.uri == type(self).uri else (f"virsh connects to {self.uri}",)
 
     def domain_xml(self, launch: LaunchRequest, devices: guest.Devices) -> str:
-        """Describe the domain in libvirt's XML."""
+        """Return the domain's description in libvirt's XML."""
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
         mode = "host-passthrough" if self.type == "kvm" else "maximum"
-        # As root and without relabeling: libvirt's user for machines may not read the image's files.
+        # As root and without relabeling, because libvirt's user for machines cannot read the image's files.
         return f"""<domain type='{self.type}'>
   <name>{launch.name}</name>
   <memory unit='MiB'>{memory}</memory>

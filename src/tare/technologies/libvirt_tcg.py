@@ -1,6 +1,8 @@
 """libvirt with emulation: the machine of `libvirt`, with a processor that QEMU emulates in software.
 
-It has a name of its own so that emulation is not read as virtualization. Settings: `uri` and `type`, as of `libvirt`.
+It has a separate name so that emulation is not mistaken for virtualization.
+
+Settings: `uri` and `type`, as for `libvirt`.
 """
 
 from __future__ import annotations

@@ -13,23 +13,21 @@ from typing import ClassVar
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     HOST_NAME,
     PROTECTED_PATH_DIFFERENCES,
     SECCOMP_DIFFERENCES,
-    InstanceSandbox,
     LaunchRequest,
     Technology,
-    create_sandbox,
     first_line,
-    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)
 class Lxc(Technology):
-    """Starts the image's `init_command` as an application container."""
+    """Starts the image's `init` as an application container."""
 
     name = "lxc"
     title = "LXC"
@@ -58,32 +56,32 @@ class Lxc(Technology):
         """Start a container in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(create_sandbox(launch, address))
+            sandbox = stack.enter_context(create_sandbox(launch, address))
             network = stack.enter_context(launch.network.create_namespace())
             home = str(launch.folder)
-            host.write(f"{home}/config", _configuration(ground, network))
+            host.write(f"{home}/config", _configuration(sandbox, network))
             select = ("--name", launch.name, "--lxcpath", home)
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
-            command = (*ground.group.join, *start, "--", *launch.init_command(address))
+            command = (*sandbox.group.join, *start, "--", *launch.init_command(address))
             process = stack.enter_context(start_init(host, *command))
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
             inside = ExecHost(host, *launch.open_files_prefix, *attach, "--")
             stack.enter_context(inside.attach_stream(process))
-            yield ground.describe_instance(inside, address, self.network_path, liblxc=launch.version(self, host))
+            yield sandbox.describe_instance(inside, address, self.network_path, liblxc=launch.version(self, host))
 
 
-def _configuration(ground: InstanceSandbox, network: str) -> str:
-    launch = ground.launch
+def _configuration(sandbox: InstanceSandbox, network: str) -> str:
+    launch = sandbox.launch
     limit = launch.limits.open_files
-    volume = f"lxc.mount.entry = {ground.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if ground.volume else ""
-    seen = "".join(
-        f"lxc.mount.entry = {each.source} {each.target[1:]} {each.kind} {','.join(each.options)},create=dir 0 0\n"
-        for each in ground.group.mounts
+    volume = f"lxc.mount.entry = {sandbox.volume} {VOLUME[1:]} none bind,create=dir 0 0\n" if sandbox.volume else ""
+    group_mounts = "".join(
+        f"lxc.mount.entry = {mount.source} {mount.target[1:]} {mount.kind} {','.join(mount.options)},create=dir 0 0\n"
+        for mount in sandbox.group.mounts
     )
     return f"""\
 lxc.uts.name = {HOST_NAME}
-lxc.rootfs.path = dir:{ground.root}
+lxc.rootfs.path = dir:{sandbox.root}
 lxc.apparmor.profile = unconfined
 lxc.autodev = 1
 lxc.pty.max = 1024
@@ -96,4 +94,4 @@ lxc.cgroup.dir = {launch.name}
 lxc.prlimit.nofile = {limit}:{limit}
 lxc.cap.drop = mac_admin mac_override sys_time sys_module sys_rawio
 lxc.seccomp.profile = /usr/share/lxc/config/common.seccomp
-{seen}{volume}"""
+{group_mounts}{volume}"""

@@ -1,7 +1,7 @@
-"""LXD, or Incus if that is installed: system containers of a daemon, each in a user namespace of its own.
+"""LXD, or Incus if that is installed: system containers of a daemon, each in a private user namespace.
 
-Every instance has a new copy of the image in a storage pool of plain directories: that copy is part of its start. Its
-main process is tare's `init`, in place of a system's.
+Every instance gets a new copy of the image in a storage pool of plain directories. The time for the copy is part of the
+start. The main process is tare's `init` instead of an init system.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tare.plugins.workload import VOLUME, Instance
 
 TIMEOUT_SECONDS = 120.0
 _IMPORT_SECONDS = 900.0
-_EXEC = ("exec", "--mode=non-interactive", "--cwd=/")  # commands start in / as everywhere
-# Debian's Incus keeps its daemon outside the usual PATH.
+_EXEC = ("exec", "--mode=non-interactive", "--cwd=/")  # / is the working directory in all technologies
+# Debian's Incus installs its daemon outside the usual PATH.
 _INCUS = 'PATH="$PATH:/usr/libexec/incus" exec incusd --group root'
 _DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("sh", "-c", _INCUS)}
 _CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
-# Metadata and root file system are two files to the daemon, so that the archive stays as it is. A disk has to be in the
-# format qcow2: that is what makes it one of a machine.
+# The daemon accepts the metadata and the root file system as two files, so that the archive needs no change. It takes
+# an image for one of a machine if the second file has the format qcow2.
 _IMPORT = """
 folder=$(mktemp -d "$2.XXXXXX") && trap 'rm -rf "$folder"' EXIT
 echo "architecture: $(uname -m)\ncreation_date: 1" > "$folder/metadata.yaml"
@@ -60,10 +60,9 @@ case $2 in
 esac
 "$1" image import "$folder/metadata.tar" "$content" --alias "$3"
 """
-# A daemon whose client was killed goes on making the instance, and refuses to delete it until it is done. After a boot
-# the daemon does not answer at once. If the pool is gone, so is the instance. Few pools have a data volume.
-# A command of a tare that was killed may still be under way, and make what was not there yet.
-# The daemon leaves its logs of a container that was killed.
+# Clients of a killed tare may still run and create objects: the first loop waits for their end. The daemon continues
+# to create the instance of a killed client, and refuses to delete it meanwhile; after a boot, it responds late: hence
+# the retries. Without the pool, there is no instance. The daemon leaves the logs of killed containers.
 REMOVE = """
 gone() {
     for folder in "${LXD_DIR:-/var/snap/lxd/common/lxd}/logs" /var/log/lxd "${INCUS_DIR:-/var/lib/incus}/logs" \\
@@ -90,7 +89,7 @@ exit 1
 """
 
 
-# LXD leaves them to the init system of an image.
+# LXD expects an image's init system to mount these.
 _MEMORY_MOUNTS = tuple(
     ("lxc.mount.entry", f"{entry},create=dir 0 0")
     for entry in (
@@ -126,22 +125,22 @@ class Lxd(Technology):
     }
 
     def version(self, host: Host) -> str:
-        """Return the client's version; for Incus, it includes the name."""
+        """Return the client's version, with the name for Incus; "" if no client is installed."""
         client = find_client(host)
         version = first_line(host, client, "--version").removesuffix(" LTS")
         return f"Incus {version}" if version and client == "incus" else version
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether a client is installed and its daemon answers."""
+        """Return missing tools, or the problem of the daemon."""
         return find_missing_tools(host, self._installed_tools(host)) or self.engine_problems(host)
 
     def _installed_tools(self, host: Host) -> dict[str, str]:
-        """Return the tools with the client that is installed."""
+        """Return the tools with their packages, with the installed client instead of `lxc`."""
         others = {tool: packages for tool, packages in self.tools.items() if tool != "lxc"}
         return {find_client(host): package_of_client(host), **others}
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why the daemon does not answer."""
+        """Return the problem of a daemon that does not respond, or ()."""
         client = find_client(host)
         output = host.run(client, "info", timeout=20, check=False)
         if output.exit_code == 0:
@@ -152,7 +151,7 @@ class Lxd(Technology):
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
-        """Run the daemon in a machine that tare has booted."""
+        """Context manager: run the daemon in a machine that tare has booted, unless it runs already."""
         if not self.engine_problems(host):
             yield
             return
@@ -169,7 +168,7 @@ class Lxd(Technology):
             yield
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Import the image into the daemon, once: it stays in the daemon's store under the name of its content."""
+        """Import the image into the daemon, unless its store has it; the alias has the hash of the content."""
         ensure_archive(host, image)
         import_file(host, image.archive, image_alias(image))
 
@@ -204,7 +203,7 @@ class Lxd(Technology):
             folder = group_folder(reader, pid)
             monitor = int(reader.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
             root = f"/proc/{pid}/root/"
-            # The disk must not be busy with the copy of the image during the measurement.
+            # Write back the copy of the image now: the disk must not be busy with it during the measurement.
             reader.run("sync", "--file-system", root, timeout=TIMEOUT_SECONDS)
             before = disk_usage_bytes(reader, root)
             yield Instance(
@@ -220,45 +219,46 @@ class Lxd(Technology):
 
 
 def find_client(host: Host) -> str:
-    """Return the installed client; `lxc`, that of LXD, if there is none."""
+    """Return the installed client; `lxc` (LXD's) if there is none."""
     return host.run("sh", "-c", _CLIENT, "sh", *_DAEMONS, timeout=10, check=False).text.strip() or "lxc"
 
 
 def package_of_client(host: Host) -> str:
-    """Name the Debian package to install: Debian 13 has Incus, and there LXD's daemon did not start."""
+    """Return the Debian package to install: Incus from Debian 13 on, where LXD's daemon did not start in tests."""
     release = first_line(host, "sh", "-c", '. /etc/os-release && echo "$VERSION_CODENAME"')
     return "lxd" if release == "bookworm" else "incus"
 
 
 def import_file(host: Host, file: Path, alias: str) -> None:
-    """Import an archive or a disk into the daemon under a name, unless it has that."""
+    """Import an archive or a disk into the daemon under an alias, unless the daemon has this alias."""
     client = find_client(host)
     if host.run(client, "image", "info", alias, timeout=TIMEOUT_SECONDS, check=False).exit_code:
         host.run("sh", "-c", _IMPORT, "sh", client, str(file), alias, timeout=_IMPORT_SECONDS)
 
 
 def stored_image_bytes(host: Host, client: str, alias: str) -> int:
-    """Return the bytes of an image in the daemon's store."""
+    """Return the size of an image in the daemon's store, in bytes."""
     target = query_daemon(host, client, f"/1.0/images/aliases/{alias}")["target"]
     return int(query_daemon(host, client, f"/1.0/images/{target}")["size"])
 
 
 def image_alias(image: Image) -> str:
-    """Return the name of the image in the daemon's store."""
+    """Return the alias of the image in the daemon's store."""
     return _tag_alias(image.tag)
 
 
 def _tag_alias(tag: str) -> str:
-    return tag.replace(":", "-")  # a colon is between a server's name and an image's
+    return tag.replace(":", "-")  # in LXD, a colon separates the name of a server from that of an image
 
 
 @contextmanager
 def _create_card(host: Host, launch: LaunchRequest) -> Iterator[str]:
-    """Make the container's network card, whose other end is on tare's bridge; yield its name."""
+    """Context manager: make the container's veth pair with one end on tare's bridge; yield the name of the other."""
     network = launch.network
-    card, port = network.device("c"), network.device("d")  # none that a namespace leaves for a moment
+    # These letters are not used for devices in namespaces, which a removed namespace returns for a moment.
+    card, port = network.device("c"), network.device("d")
     namespace = ("netns", network.lan) if network.lan else ()
-    # The end on the bridge is always where it was made; the card itself comes back only after the container.
+    # The end on the bridge is deleted, as it never moves; the card is in the container until that ends.
     select = ("-n", network.lan) if network.lan else ()
     with launch.ledger.register_undo("ip", *select, "link", "delete", port):
         host.run("ip", "link", "add", card, "type", "veth", "peer", "name", port, *namespace, timeout=TIMEOUT_SECONDS)
@@ -292,23 +292,23 @@ def _container_settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
 
 
 def format_cpus(launch: LaunchRequest) -> str:
-    """Return the CPUs for the daemon, which takes a single number as a count."""
+    """Return the CPUs as ranges such as `2-2`: the daemon would take a single number as a count."""
     return ",".join(f"{cpu}-{cpu}" for cpu in launch.limits.cpus)
 
 
 def read_proof(host: Host, client: str, driver: str, name: str) -> dict[str, str]:
-    """Return the versions of the daemon and of its driver, by name."""
+    """Return the versions of the daemon and of its `driver`, which the result calls `name`."""
     environment = query_daemon(host, client, "/1.0")["environment"]
     versions = dict(zip(environment["driver"].split(" | "), environment["driver_version"].split(" | "), strict=True))
     return {environment["server"]: environment["server_version"], name: versions[driver], "storage": "dir"}
 
 
 def query_daemon(host: Host, client: str, path: str) -> dict[str, Any]:
-    """Ask the daemon for a resource of its REST interface."""
-    answer: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=TIMEOUT_SECONDS).text)
-    return answer
+    """Return a resource of the daemon's REST interface."""
+    resource: dict[str, Any] = json.loads(host.run(client, "query", path, timeout=TIMEOUT_SECONDS).text)
+    return resource
 
 
 def disk_usage_bytes(host: Host, path: str) -> int:
-    """Return the bytes that a file, or a folder without mounted file systems and a data volume, takes on the disk."""
+    """Return the bytes that a file or folder takes on the disk, without other file systems and the data volume."""
     return int(host.run("du", "-sx", "-B1", f"--exclude=*{VOLUME}", path, timeout=TIMEOUT_SECONDS).text.split()[0])

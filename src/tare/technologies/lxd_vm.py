@@ -1,8 +1,8 @@
-"""Virtual machines of LXD, or of Incus if that is installed: QEMU with KVM, by their daemon.
+"""Virtual machines of LXD, or of Incus if that is installed: QEMU with KVM, started by their daemon.
 
-Every instance has a new copy of the image's disk in a storage pool of plain directories, as with LXD's containers: that
-copy is part of its start. LXD's machines boot only by UEFI, so each boots the image's kernel from a CD of its own.
-Written to "Instance options" and "Type: disk", "Type: nic" of LXD 5.0's documentation.
+Every instance gets a new copy of the image's disk in a storage pool of plain directories. The time for the copy is part
+of the start, as with LXD's containers. LXD's machines only boot with UEFI: each boots the image's kernel from a private
+CD. Written to "Instance options" and "Type: disk", "Type: nic" of LXD 5.0's documentation.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tare.technologies.lxd import (
 _COPY_SECONDS = 600.0
 _DRIVERS = ("virtio_pci", "sd_mod", "virtio_scsi")
 _DISK = "virtual-machines/{0}/root.img"
-_CONSOLE = "ttyS1"  # the first serial port is the daemon's
+_CONSOLE = "ttyS1"  # the daemon uses the first serial port
 _NO_DRIVER = "the daemon cannot run virtual machines: its driver of QEMU does not work"
 _DRIVER_FIX = "apt-get install qemu-system-x86 ovmf lxd-agent, modprobe vhost_vsock, then restart the daemon"
 
 
 @dataclass(frozen=True)
 class LxdVm(Lxd):
-    """Starts a machine of LXD or Incus; tare enters the inside over SSH."""
+    """Starts a machine of LXD or Incus that boots the image."""
 
     name = "lxd-vm"
     title = "LXD, virtual machine"
@@ -61,7 +61,7 @@ class LxdVm(Lxd):
     network_path = "tap"
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether a daemon that can run machines answers, and whether a guest boots on KVM."""
+        """Return missing tools or files, or the problem of the daemon, of its QEMU driver, or of KVM."""
         missing = find_missing_tools(host, self._installed_tools(host))
         missing = missing or boot_media.find_missing_files(host, boot_media.EFI_STUB) or self.engine_problems(host)
         if not missing and "qemu" not in query_daemon(host, find_client(host), "/1.0")["environment"]["driver"].split(
@@ -71,7 +71,7 @@ class LxdVm(Lxd):
         return missing or kvm.problems(host)
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Copy the image's disk to the daemon, once: it stays in the daemon's store under the name of its content."""
+        """Import the image's disk into the daemon, unless its store has it; make the initial RAM disk."""
         guest.ensure_disk(host, image)
         boot_media.make_initrd(host, image, *_DRIVERS)
         import_file(host, image.disk, _disk_alias(image))
@@ -84,14 +84,14 @@ class LxdVm(Lxd):
         """Create a machine, start it, and put its tap on tare's bridge before it boots."""
         launch.prepare_image(self, host)
         client, name = find_client(launch.ledger.host), launch.name
-        with monitors.create_guest_resources(host, launch) as ground:
+        with monitors.create_guest_resources(host, launch) as resources:
             initrd, serial = boot_media.make_initrd(host, launch.image, *_DRIVERS), str(launch.folder / "console")
             words = boot_media.command_line(launch, _CONSOLE)
             cd = boot_media.make_efi_cd(host, launch, initrd, words)
-            ground.stack.enter_context(launch.ledger.register_undo("sh", "-c", REMOVE, "sh", client, name))
+            resources.stack.enter_context(launch.ledger.register_undo("sh", "-c", REMOVE, "sh", client, name))
             host.run(client, "storage", "create", "--quiet", name, "dir", timeout=TIMEOUT_SECONDS)
-            console = ground.stack.enter_context(boot_media.follow_console(host, serial))
-            ground.mark_requested()
+            console = resources.stack.enter_context(boot_media.follow_console(host, serial))
+            resources.mark_requested()
             create = (client, "init", "--quiet", "--no-profiles", "--vm", _disk_alias(launch.image), name)
             host.run(*create, timeout=_COPY_SECONDS, input=json.dumps(machine_settings(launch, cd, serial)).encode())
             reader = launch.ledger.host
@@ -101,24 +101,24 @@ class LxdVm(Lxd):
             before = disk_usage_bytes(reader, disk)
             launch.timeline.mark("started")
             host.run(client, "start", name, timeout=TIMEOUT_SECONDS)
-            ground.stack.enter_context(launch.network.adopt_tap(launch.network.device("t")))
+            resources.stack.enter_context(launch.network.adopt_tap(launch.network.device("t")))
             pid = query_daemon(reader, client, f"/1.0/instances/{name}/state")["pid"]
-            # The daemon pins only the virtual processors.
+            # `limits.cpu` only pins the threads of the virtual CPUs: QEMU's other threads must not use other CPUs.
             host.run("taskset", "--pid", "--cpu-list", launch.cpu_list, str(pid), timeout=TIMEOUT_SECONDS)
             proof = read_proof(reader, client, "qemu", "qemu")
-            ground.processes = lambda: (pid,)
-            ground.written = lambda: max(0, disk_usage_bytes(reader, disk) - before)
-            ground.kept = lambda: stored_image_bytes(reader, client, _disk_alias(launch.image))
-            yield ground.await_boot(console, disk, self.network_path, accelerator="kvm", **proof)
+            resources.processes = lambda: (pid,)
+            resources.written = lambda: max(0, disk_usage_bytes(reader, disk) - before)
+            resources.kept = lambda: stored_image_bytes(reader, client, _disk_alias(launch.image))
+            yield resources.await_boot(console, disk, self.network_path, accelerator="kvm", **proof)
 
 
 def _disk_alias(image: Image) -> str:
-    # The machines of nested stacks have disks of their own, and an image may get a larger disk.
+    # Nested stacks have different disks of one image, and an image may get a larger disk later.
     return f"{image_alias(image)}-{image.disk.stem}-{image.disk_bytes >> 20}"
 
 
 def machine_settings(launch: LaunchRequest, cd: str, serial: str) -> dict[str, Any]:
-    """Return the machine's configuration: its limits, what it boots, and the file of its serial port."""
+    """Return the machine's configuration: limits, boot CD, network card, and the file of the serial port."""
     nic = {"type": "nic", "nictype": "p2p", "host_name": launch.network.device("t"), "name": "eth0"}
     return {
         "config": {

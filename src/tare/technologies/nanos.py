@@ -1,9 +1,9 @@
-"""Nanos: your disk image of a unikernel that runs one Linux program, made by `ops`, in QEMU.
+"""Nanos: a user-supplied disk image of a unikernel that runs one Linux program, made by `ops`, in QEMU.
 
 tare boots it as `ops` 0.1.46 does: QEMU boots the disk of a q35 machine with virtio-scsi and virtio-net. Nanos reads
 its address from the disk, so `ops image create` must write it there (OPS documentation, RunConfig.IPAddress):
-198.18.0.10 with the gateway 198.18.0.1, unless the machine has a route there, and one more for each further image in a
-suite; an error then gives the right one. The disk also holds the program and its arguments.
+198.18.0.10 with the gateway 198.18.0.1, unless the machine has a route there, and one address higher for each
+additional image in a suite; an error then gives the right one. The disk also holds the program and its arguments.
 
 Limits: it reports 65536 open files, which cannot be changed; none of the papers measured it.
 
@@ -29,7 +29,7 @@ class Nanos(UserUnikernel):
     """Boots a disk with Nanos."""
 
     name = "nanos"
-    title = "Nanos, an image of yours"
+    title = "Nanos, your image"
     tested = "real"
     board = "q35"
     has_fixed_address = True
@@ -38,11 +38,11 @@ class Nanos(UserUnikernel):
 
     @property
     def disk(self) -> str:
-        """The image is a disk."""
+        """The path of the image, which is a disk."""
         return self.image
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what every image needs; see `OwnGuest.problems`."""
+        """Return the problem of `arguments`, or those of every image; see `UserGuest.problems`."""
         if self.arguments:
             return (Problem("arguments cannot reach an image of nanos", "`ops image create --args` puts them in it"),)
         return super().problems(host)

@@ -10,6 +10,7 @@ from typing import ClassVar
 from tare.hosts.host import Host
 from tare.hosts.ledger import UndoStep
 from tare.model.isolation import Isolation
+from tare.plugins.sandbox import create_sandbox, start_init
 from tare.plugins.technology import (
     CGROUP_CONTROLLER_DIFFERENCES,
     HOST_NAME,
@@ -17,18 +18,16 @@ from tare.plugins.technology import (
     SECCOMP_DIFFERENCES,
     LaunchRequest,
     Technology,
-    create_sandbox,
     first_line,
-    start_init,
 )
 from tare.plugins.workload import VOLUME, Instance
 
-_KEEP_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root: no file system in memory over it
+_KEEP_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root, as in other technologies: no tmpfs
 
 
 @dataclass(frozen=True)
 class Nspawn(Technology):
-    """Starts the image's `init_command` under systemd-nspawn; tare enters the inside through its namespaces."""
+    """Starts the image's `init` under systemd-nspawn; tare runs commands inside through its namespaces."""
 
     name = "nspawn"
     title = "systemd-nspawn"
@@ -52,9 +51,9 @@ class Nspawn(Technology):
         return first_line(host, "systemd-nspawn", "--version").removeprefix("systemd ").partition(" ")[0]
 
     def _run_folder_binds(self, launch: LaunchRequest, folder: str) -> tuple[str, ...]:
-        """Return the options that mount what the image has in /run, in `folder`, into nspawn's tmpfs there.
+        """Return the options that mount the image's entries of /run, which are in `folder`, into nspawn's tmpfs there.
 
-        nspawn does not start with another file system in place of the tmpfs.
+        nspawn refuses to start with another file system instead of the tmpfs.
         """
         find = ("find", folder, "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
         key, host = f"files of /run in {launch.image.digest}", launch.ledger.host
@@ -70,19 +69,19 @@ class Nspawn(Technology):
         """Start systemd-nspawn in a control group and a network namespace of tare's."""
         address = launch.network.instance_address
         with ExitStack() as stack:
-            ground = stack.enter_context(create_sandbox(launch, address))
+            sandbox = stack.enter_context(create_sandbox(launch, address))
             network = stack.enter_context(launch.network.create_namespace())
-            inode = host.run("stat", "--format=%d:%i", str(ground.root), timeout=20).text.strip()
+            inode = host.run("stat", "--format=%d:%i", str(sandbox.root), timeout=20).text.strip()
             lock = f"/run/systemd/nspawn/locks/inode-{inode}"
-            left = f"/run/systemd/nspawn/propagate/{launch.name}"
-            stack.enter_context(launch.ledger.register_undo("rm", "-rf", left, lock))
+            propagate = f"/run/systemd/nspawn/propagate/{launch.name}"
+            stack.enter_context(launch.ledger.register_undo("rm", "-rf", propagate, lock))
             run = str(launch.folder / "run")  # nspawn's tmpfs would cover the folder below the root
-            steps = (("folder", run), ("mount", "-", f"{ground.root}/run", run, "bind"))
+            steps = (("folder", run), ("mount", "-", f"{sandbox.root}/run", run, "bind"))
             stack.enter_context(launch.ledger.create(steps, UndoStep(("unmount", run), ("umount", "--lazy", run))))
             launch.timeline.mark("started")
             nspawn = (*_KEEP_TMP, "systemd-nspawn", "--quiet", "--register=no", "--keep-unit")
             options = (
-                f"--directory={ground.root}",
+                f"--directory={sandbox.root}",
                 f"--machine={launch.name}",
                 f"--network-namespace-path=/run/netns/{network}",
                 "--console=pipe",
@@ -92,9 +91,9 @@ class Nspawn(Technology):
                 *self._run_folder_binds(launch, run),
             )
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
-            volume = (f"--bind={ground.volume}:{VOLUME}",) if ground.volume else ()
-            command = (*ground.group.join, *nspawn, *options, limit, *volume, "--", *launch.init_command(address))
+            volume = (f"--bind={sandbox.volume}:{VOLUME}",) if sandbox.volume else ()
+            command = (*sandbox.group.join, *nspawn, *options, limit, *volume, "--", *launch.init_command(address))
             process = stack.enter_context(start_init(host, *command))
-            inside = ground.enter_namespaces(host)
+            inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
-            yield ground.describe_instance(inside, address, self.network_path, systemd=launch.version(self, host))
+            yield sandbox.describe_instance(inside, address, self.network_path, systemd=launch.version(self, host))

@@ -1,7 +1,7 @@
 """Podman: containers without a daemon, with Docker's command line; run by root, with root's networks.
 
-Setting: `network` is the path from the client: `nat` (default), over a published port, or `bridge`, a port of
-the container's own bridge.
+Setting: `network` is the path of packets. With `nat` (default), the client reaches the container over a published port.
+With `bridge`, the client is a port of the container's bridge.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tare.plugins.technology import LaunchRequest, first_line
 from tare.technologies.crun import Crun
 from tare.technologies.docker import Docker
 
-# Before Linux 5.2, the mount of the container's network namespace vanishes with a tare that is killed, and Podman
-# leaves the empty file: `ip netns` would complain of it to every user. Podman cannot inspect such a container either if
-# CNI made its network; then CNI's notes name the file, and stay as well.
+# Before Linux 5.2, the mount of the container's network namespace disappears when tare is killed, and Podman leaves an
+# empty file, of which `ip netns` warns every user. If CNI made the network, Podman cannot inspect such a container, but
+# CNI's result files name the file. They are leftovers, too.
 _REMOVE = """
 notes=$(grep -lsF "\\"K8S_POD_NAME\\",\\"$1\\"" /var/lib/cni/results/*)
 keys=$(sed -n 's|.*"sandbox":"\\(/[^"]*\\)".*|\\1|p' $notes /dev/null)
@@ -40,15 +40,14 @@ rm -f $notes
 [ $code = 0 ] || { podman container exists "$1"; [ $? = 1 ]; }
 """
 
-# The last address of a network stays in the notes of its plug-ins (CNI) when the network is removed; and what they
-# wrote of a container, where tare was killed just then.
+# CNI's plug-ins keep the last address of a removed network, and the results of containers of a killed tare.
 _FORGET_NOTES = 'rm -rf "/var/lib/cni/networks/$1" "/var/lib/cni/results/$1-"*'
 
-# Where a network is described, by CNI and by netavark: Podman takes a tenth of a second to print the same.
+# Files of CNI and netavark that describe a network: `podman network inspect` takes a tenth of a second for the same.
 _NETWORK_FILES = {"/etc/cni/net.d": "conflist", "/etc/containers/networks": "json"}
 _BRIDGE = re.compile(r'"(?:bridge|network_interface)": *"([^"]+)"')
-# Of a tare that was killed, CNI cannot take its rules back either. They name the network in a comment; the number of a
-# rule is that of its line after the chain's own. One that stays sends packets for the next container's port to nowhere.
+# CNI cannot remove its rules after tare was killed, and a leftover rule sends packets for the next container's port to
+# nowhere. The rules name the network in a comment. A rule's number is its line's, without the line of the chain.
 _FORGET_RULES = """
 for chain in POSTROUTING CNI-HOSTPORT-DNAT; do
     iptables -w -t nat -S "$chain" 2>/dev/null | grep -nF "$1" | sort -rn | while IFS=: read -r line rule; do
@@ -67,7 +66,7 @@ true
 
 @dataclass(frozen=True)
 class Podman(Docker):
-    """Starts the image's `init` by `podman run`."""
+    """Starts the image's `init` with `podman run`."""
 
     name = "podman"
     title = "Podman"
@@ -81,8 +80,8 @@ class Podman(Docker):
     )
     package = "podman"
     program = "podman"
-    can_commit = False  # its images have the variables of the container
-    removes_containers = False  # by `--rm`, with which the container's root ignores fsync
+    can_commit = False  # an image that it makes of a container has the container's variables
+    removes_containers = False  # with `--rm`, Podman mounts the root as volatile, which ignores fsync
     expected_differences: ClassVar[Mapping[str, str]] = {
         **Docker.expected_differences,
         **Crun.expected_differences,
@@ -91,11 +90,11 @@ class Podman(Docker):
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:  # noqa: ARG002 - there is no daemon
-        """Do nothing: it has no daemon."""
+        """Context manager: do nothing, as Podman has no daemon."""
         yield
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why Podman does not work."""
+        """Return the problem of Podman on the host: it fails, or is the client of a remote service; or ()."""
         form = "{{.Host.ServiceIsRemote}} {{.Host.RemoteSocket.Path}}"
         output = host.run("podman", "info", "--format", form, timeout=30, check=False)
         if output.exit_code:
@@ -109,7 +108,7 @@ class Podman(Docker):
         return ()
 
     def engine_settings(self, host: Host) -> tuple[str, ...]:
-        """Return the settings of Podman that change its containers, and that tare cannot undo."""
+        """Return Podman's settings that change its containers and that tare cannot override."""
         return engines.read_podman_settings(host)
 
     def version(self, host: Host) -> str:
@@ -117,31 +116,36 @@ class Podman(Docker):
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
     def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
-        """Return the options that set the limits, with as many processes as a container may have here."""
+        """Return the options that set the instance's limits, and the largest possible limit on processes."""
         count = launch.cache.read_once("most processes", lambda: _most_processes(launch.ledger.host))
         return (*super().limit_options(host, launch), f"--ulimit=nproc={count}:{count}")
 
     def removal_command(self, name: str) -> tuple[str, ...]:
-        """Return the command that removes a container, with what a killed tare has left of its network namespace."""
+        """Return the command that removes a container and the leftovers of its network namespace."""
         return ("sh", "-c", _REMOVE, "sh", name)
 
     @contextmanager
     def _run_container(self, host: Host, launch: LaunchRequest) -> Iterator[Process]:
-        """Run the container from the instance's folder: there, conmon leaves a file `oom` when the memory ran out."""
+        """Context manager: run the container from the instance's folder.
+
+        When memory runs out, conmon writes a file `oom` to its working directory, which must not be the user's.
+        """
         folder = str(launch.folder)
-        made = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
-        with made, super()._run_container(host, launch) as client:
+        created = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
+        with created, super()._run_container(host, launch) as client:
             yield client
 
     def _run_prefix(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
-        """Return the command that runs a container, without what the host and the configuration add to it."""
+        """Return the command that runs a container without variables from the host or the configuration."""
+        # The working directory is where conmon writes `oom`: see `_run_container`.
         return ("env", f"--chdir={launch.folder}", self.program, "run", "--http-proxy=false", "--env-host=false")
 
     @contextmanager
     def _create_network(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
-        """Make a network, also for `nat`: Podman would leave the bridge of its default network on the machine.
+        """Context manager: make the network of the container; yield the address for the client.
 
-        That of `nat` serves all containers of the run, as the default network would.
+        `nat` gets a network, too, because Podman would leave the bridge of its default network on the machine. All
+        containers of the run share it, as they would share the default network.
         """
         network = launch.network
         if self.network == "nat":
@@ -154,15 +158,15 @@ class Podman(Docker):
 
     @contextmanager
     def _create_named_network(self, host: Host, launch: LaunchRequest, name: str) -> Iterator[str]:
-        """Make a network; yield its bridge."""
+        """Context manager: make a network of Podman; yield the name of its bridge."""
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.register_undo("sh", "-c", _FORGET_NOTES, "sh", name))
             stack.enter_context(launch.ledger.register_undo("podman", "network", "rm", name))
             stack.enter_context(launch.ledger.register_undo("sh", "-c", _FORGET_RULES, "sh", name))
             bridge = self.create_bridge(host, launch, name)
-            # netavark leaves the bridge where it cannot finish a network; elsewhere it is gone by then.
-            gone = 'ip link delete "$1" 2>/dev/null || true'
-            stack.enter_context(launch.ledger.register_undo("sh", "-c", gone, name, bridge))
+            # netavark leaves the bridge if it fails to set up a network. Usually the bridge no longer exists here.
+            delete = 'ip link delete "$1" 2>/dev/null || true'
+            stack.enter_context(launch.ledger.register_undo("sh", "-c", delete, name, bridge))
             for packets in self._forwarded_packets(launch.network, bridge):
                 rule = ("FORWARD", *packets, "-m", "comment", "--comment", name, "-j", "ACCEPT")
                 stack.enter_context(launch.ledger.register_undo("iptables", "-w", "-D", *rule))
@@ -170,37 +174,38 @@ class Podman(Docker):
             yield bridge
 
     def _forwarded_packets(self, network: Network, bridge: str) -> tuple[tuple[str, ...], ...]:
-        """Return what a Docker daemon beside it drops, and has to be accepted.
+        """Return iptables matches of packets to accept, because a Docker daemon on the same host drops them.
 
-        CNI accepts answers where Docker drops them. netavark does so in a table of its own, which helps nothing: what
-        one table of nftables drops is dropped.
+        CNI accepts replies in the table in which Docker drops them. netavark accepts them in a separate table, which
+        has no effect: a packet that one nftables table drops is dropped.
         """
         if self.network == "bridge":
             return (("-i", bridge),)
-        near = f"{network.prefix}-m"
-        return ("-i", near), ("-i", bridge, "-o", near, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
+        client_port = f"{network.prefix}-m"
+        replies = ("-i", bridge, "-o", client_port, "-m", "conntrack", "--ctstate", "RELATED,ESTABLISHED")
+        return ("-i", client_port), replies
 
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
-        own = () if self.network == "bridge" else (f"--network={launch.network.prefix}-podman",)
-        return (*own, *super()._address_options(launch))
+        shared = () if self.network == "bridge" else (f"--network={launch.network.prefix}-podman",)
+        return (*shared, *super()._address_options(launch))
 
     def create_bridge(self, host: Host, launch: LaunchRequest, name: str) -> str:
-        """Make a network of this name; Podman chooses the name of its bridge."""
+        """Make a network of Podman; return the name of its bridge, which Podman chooses."""
         network = launch.network
         subnet = network.engine_subnet if self.network == "bridge" else network.shared_subnet
         host.run("podman", "network", "create", "--disable-dns", f"--subnet={subnet}", name, timeout=60)
-        described = "".join(host.read(f"{folder}/{name}.{kind}") for folder, kind in _NETWORK_FILES.items())
-        if found := _BRIDGE.search(described):
-            return found[1]
+        description = "".join(host.read(f"{folder}/{name}.{suffix}") for folder, suffix in _NETWORK_FILES.items())
+        if match := _BRIDGE.search(description):
+            return match[1]
         form = "{{.NetworkInterface}}"
         return host.run("podman", "network", "inspect", "--format", form, name, timeout=60).text.strip()
 
 
 def _most_processes(host: Host) -> str:
-    """Return the most processes that a container may have.
+    """Return the largest limit on processes that a container can get.
 
-    Podman's own default is higher than it may be where hard limits cannot be raised. Podman holds itself to the
-    kernel's `pid_max`.
+    It is passed explicitly, because Podman's default fails on hosts whose hard limit is lower and cannot be raised.
+    Podman rejects values above the kernel's `pid_max`.
     """
     hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
     most = host.read("/proc/sys/kernel/pid_max").strip()

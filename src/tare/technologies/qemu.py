@@ -1,7 +1,7 @@
 """QEMU with KVM: a full virtual machine that boots the image with Debian's kernel, disk and network by virtio.
 
-KVM counts as usable only after a small guest has booted on it within seconds: a /dev/kvm that answers proves nothing.
-Without KVM, `qemu-tcg` runs the same machine in emulation.
+KVM counts as usable only after a small guest has booted on it within seconds: a /dev/kvm that can be opened proves
+nothing. Without KVM, `qemu-tcg` runs the same machine in emulation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tare.plugins.workload import Instance
 
 @dataclass(frozen=True)
 class Qemu(monitors.DirectBoot):
-    """Boots the image; tare enters the inside through its door."""
+    """Boots the image; tare runs commands inside through the guest agent."""
 
     name = "qemu"
     title = "QEMU/KVM"
@@ -39,34 +39,34 @@ class Qemu(monitors.DirectBoot):
         return kvm.qemu_version(host)
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether QEMU and its tools are installed, and whether a guest boots on KVM."""
+        """Return missing tools, or the problem of KVM."""
         return find_missing_tools(host, self.tools) or self.acceleration_problems(host)
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find why KVM cannot be used."""
+        """Return the problem that prevents the use of KVM, or ()."""
         return kvm.problems(host)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            volume = ground.create_volume()
-            ground.mark_requested()
-            group, disk = ground.create_cgroup(), ground.create_overlay()
-            tap = ground.stack.enter_context(launch.network.create_tap())
+        with monitors.create_guest_resources(host, launch) as resources:
+            volume = resources.create_volume()
+            resources.mark_requested()
+            group, disk = resources.create_cgroup(), resources.create_overlay()
+            tap = resources.stack.enter_context(launch.network.create_tap())
             launch.timeline.mark("started")
             machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, guest.Devices(disk, tap, volume=volume)))
             command = (*machine, "-append", guest.command_line(launch))
-            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            ground.cautions = self.cautions
+            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            resources.cautions = self.cautions
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
-            yield ground.await_boot(console, disk, self.network_path, **proof)
+            yield resources.await_boot(console, disk, self.network_path, **proof)
 
 
 def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
     network = f"tap,id=net0,ifname={devices.card},script=no,downscript=no"
-    # The machine keeps the file in no cache of its own: its disk sees each request to the guest's disk.
+    # cache=none: each request to the guest's disk reaches the machine's disk, not the machine's file cache.
     volume = ("-drive", f"file={devices.volume},if=virtio,format=raw,cache=none") if devices.volume else ()
     return (
         *("-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
@@ -74,6 +74,6 @@ def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
         *("-drive", f"file={devices.disk},if=virtio,format=qcow2"),
         *volume,
         *("-netdev", network, "-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
-        # Unpacked, as the guest would do it itself: an emulated processor takes a quarter of a second for that.
+        # Unpacked in advance: in the guest, an emulated processor takes a quarter of a second for this.
         *("-kernel", str(boot_media.unpacked_kernel_path(launch.image)), "-initrd", str(launch.image.initrd)),
     )

@@ -1,6 +1,7 @@
 """QEMU in emulation (TCG): the machine of `qemu` without KVM, with a processor emulated in software.
 
-It works everywhere and is many times slower. It has a name of its own so that emulation is not read as virtualization.
+It works everywhere and is many times slower. It has a separate name so that emulation is not mistaken for
+virtualization.
 """
 
 from __future__ import annotations
@@ -27,5 +28,5 @@ class QemuTcg(Qemu):
     acceleration = ("-accel", "tcg,thread=multi", "-cpu", "max")
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:  # noqa: ARG002 - nothing to ask
-        """Emulation needs nothing."""
+        """Return (): emulation has no requirements."""
         return ()

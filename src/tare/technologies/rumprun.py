@@ -1,4 +1,4 @@
-"""Rumprun: your image of a unikernel made of NetBSD's drivers and one POSIX program, in QEMU.
+"""Rumprun: a user-supplied unikernel made of NetBSD's drivers and one POSIX program, in QEMU.
 
 tare boots it as Rumprun documents (doc/config.md, last changed in May 2020) and as its tool `rumprun kvm` does: QEMU
 boots the multiboot kernel, whose command line is JSON with the program's `cmdline` and a `net` with the static address.
@@ -31,7 +31,7 @@ class Rumprun(UserUnikernel):
     """Boots an image of Rumprun."""
 
     name = "rumprun"
-    title = "Rumprun, an image of yours"
+    title = "Rumprun, your image"
     has_one_cpu = True
     drive_options = ("-drive", "if=virtio,file={disk},format=qcow2")
 
@@ -41,7 +41,7 @@ class Rumprun(UserUnikernel):
     environment: tuple[str, ...] = ()
 
     def kernel_command_line(self, boot: UserGuestBoot) -> str:
-        """Return the kernel's JSON. Rumprun wants one key `env` for each variable, which JSON discourages."""
+        """Return the kernel's JSON. Rumprun needs one key `env` per variable, so it is no dict."""
         network = boot.launch.network
         static = {"method": "static", "addr": network.instance_address, "mask": str(PREFIX), "gw": network.gateway}
         data = {"source": "dev", "path": "/dev/ld0a", "fstype": "blk", "mountpoint": self.mountpoint}

@@ -1,6 +1,6 @@
 """Solo5's tender hvt: the unikernel is a minimal KVM guest, without firmware, emulated devices or Linux.
 
-The unikernel is tare's own application (`micro`) with the network stack smoltcp. QEMU proves that KVM works, as for
+The unikernel is tare's server `micro` with the network stack smoltcp. QEMU proves that KVM works, as for
 `qemu`; without QEMU, the unikernel does, once it is built.
 """
 
@@ -19,7 +19,7 @@ from tare.model.trial import Problem
 from tare.plugins.technology import find_missing_tools
 
 _PROBE_SECONDS = 10.0
-# In a network namespace of its own, which vanishes with the tender.
+# In a private network namespace, which disappears with the tender, so that nothing needs a cleanup.
 _PROBE = 'ip tuntap add dev tap mode tap && ip link set tap up && exec "$@"'
 _QEMU = {kvm.PROGRAM: "qemu-system-x86"}
 _UNPROVED = Problem(
@@ -30,7 +30,7 @@ _UNPROVED = Problem(
 
 @dataclass(frozen=True)
 class Solo5Hvt(Solo5):
-    """Starts the application in a guest of KVM's."""
+    """`micro` in a minimal guest of KVM."""
 
     name = "solo5-hvt"
     title = "Solo5 hvt (KVM)"
@@ -42,7 +42,7 @@ class Solo5Hvt(Solo5):
     file = "micro.hvt"
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
-        """Find why KVM cannot be used."""
+        """Return the problem that prevents the use of KVM, or ()."""
         if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and find_missing_tools(
             host, _QEMU
         ):

@@ -1,6 +1,6 @@
 """Solo5's tender spt: the unikernel is a process that seccomp restricts to a few system calls.
 
-It needs no virtualization hardware and emulates none. The unikernel is tare's own application (`micro`) with the
+It needs no virtualization hardware and emulates none. The unikernel is tare's server `micro` with the
 network stack smoltcp.
 """
 
@@ -14,7 +14,7 @@ from tare.model.isolation import Isolation
 
 @dataclass(frozen=True)
 class Solo5Spt(Solo5):
-    """Starts the application in a process of its own."""
+    """`micro` in a process with a seccomp filter."""
 
     name = "solo5-spt"
     title = "Solo5 spt (seccomp)"

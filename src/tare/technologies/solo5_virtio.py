@@ -1,8 +1,8 @@
 """Solo5 on virtio: the unikernel is the kernel of a machine in QEMU, emulated unless `accelerator = "kvm"`.
 
-The unikernel is tare's own application (`micro`) with the network stack smoltcp. The options of the network card differ
+The unikernel is tare's server `micro` with the network stack smoltcp. The options of the network card differ
 from QEMU's defaults: Solo5's driver does not check for room in the card's queue before it sends, so QEMU must empty it
-at once, not in a thread of its own.
+at once, not in a separate thread.
 """
 
 from __future__ import annotations

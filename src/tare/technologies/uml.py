@@ -1,4 +1,4 @@
-"""User-mode Linux: a kernel that is a process of the machine, as are its processes.
+"""User-mode Linux: a kernel that runs as a process of the machine, like the processes in it.
 
 It is the kernel of the package `user-mode-linux`, not Debian's cloud kernel; it has no modules in the image, and one
 CPU. Written to "User Mode Linux HOWTO v2" and the boot parameters of Linux 6.1 (`linux --help`): `ubd0=`, `mem=`,
@@ -24,10 +24,10 @@ from tare.plugins.technology import LaunchRequest, Technology, find_missing_tool
 from tare.plugins.workload import Instance
 
 _PROGRAM = "linux.uml"
-_PROBE_SECONDS = 30.0  # it is slow on an emulated CPU
+_PROBE_SECONDS = 30.0  # enough on an emulated CPU
 _PROBE_WORD = "tare-uml-runs-programs"
 _CONSOLE = ("con0=null,fd:1", "con=null", "ssl=null")
-# The machine's own root, read only, and a program of it that prints a word.
+# Boots from the machine's root, read-only, and runs a program of it that prints a word.
 _PROBE = ("mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet", "init=/bin/echo", *_CONSOLE)
 
 
@@ -53,7 +53,7 @@ class Uml(Technology):
         return first_line(host, _PROGRAM, "--version")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the kernel is installed, and whether it runs a program on this CPU."""
+        """Return missing tools, or a problem if the kernel cannot run a program on this CPU."""
         if missing := find_missing_tools(host, self.tools):
             return missing
         try:
@@ -62,7 +62,7 @@ class Uml(Technology):
             ).text.splitlines()
         except TrialFailed:
             lines = [f"it runs no program within {_PROBE_SECONDS:g} s"]
-        # The kernel repeats its command line, and so the word, but not alone in a line.
+        # The kernel prints its command line, which has the word, too, but never as a whole line.
         if _PROBE_WORD in (line.strip() for line in lines):
             return ()
         last = next((line.strip() for line in lines if "failed, errno" in line or "panic" in line), "")
@@ -70,24 +70,24 @@ class Uml(Technology):
         return (Problem(what, "try a newer kernel, or a CPU without AVX-512: an emulated one has none"),)
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to."""
+        """Make the image's disk on hosts that received only its directory."""
         guest.ensure_disk(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a kernel on a copy of the image's disk."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            disk = ground.copy_disk("raw")
-            ground.mark_requested()
-            group = ground.create_cgroup()
-            tap = ground.stack.enter_context(launch.network.create_tap(headers=self.vector))
+        with monitors.create_guest_resources(host, launch) as resources:
+            disk = resources.copy_disk("raw")
+            resources.mark_requested()
+            group = resources.create_cgroup()
+            tap = resources.stack.enter_context(launch.network.create_tap(headers=self.vector))
             words = guest.command_line(launch, root="/dev/ubda", console="tty0").split()
             launch.timeline.mark("started")
-            # Its memory is a file in the instance's folder, which is removed afterwards.
+            # The guest's memory is a file in TMPDIR: in the instance's folder, it is removed with the instance.
             kernel = ("env", f"TMPDIR={launch.folder}", _PROGRAM, *self.machine_parameters(launch, disk, tap), *words)
-            console = ground.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
-            yield ground.await_boot(console, disk, self.network_path, uml=launch.version(self, host))
+            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *kernel))
+            yield resources.await_boot(console, disk, self.network_path, uml=launch.version(self, host))
 
     def machine_parameters(self, launch: LaunchRequest, disk: str, tap: str) -> tuple[str, ...]:
         """Return the parameters that describe the machine."""

@@ -1,11 +1,11 @@
-"""Unikraft: your image of a unikernel built from small libraries, in QEMU.
+"""Unikraft: a user-supplied unikernel built from small libraries, in QEMU.
 
 tare boots it as Unikraft documents since 0.16.1 (release notes, "netdev.ip"; run up to 0.17): QEMU boots the kernel
 with the command line `netdev.ip=ADDRESS/24:GATEWAY -- ` and then `arguments`. Build the image with
 `CONFIG_LIBUKNETDEV_EINFO_LIBPARAM`, which reads it.
 
 Limits: it opens as many files as it was built for (`CONFIG_LIBPOSIX_FDTAB_MAXFDS`, 1024 unless said), whatever the
-suite asks for, and has 64 connections unless lwIP is built with more (`CONFIG_LWIP_NUM_TCPCON`): 70 clients fail with
+suite requests, and has 64 connections unless lwIP is built with more (`CONFIG_LWIP_NUM_TCPCON`): 70 clients fail with
 "Too many open files in system". 0.17 does not boot on a processor without RDSEED, such as QEMU 7.2's emulated `max`,
 however it is built; on that of QEMU 10.0 it does, and 0.16.3 on both. None of the papers measured it.
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tare.guests.user_guest import UserGuestBoot, UserUnikernel
 
-# Even if it is built with a fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE).
+# A fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE) does not avoid the problem.
 _NO_SEED = (
     "from 0.17 on it needs a processor with RDSEED, which QEMU 7.2 does not emulate: "
     'take QEMU 10, or accelerator = "kvm", or Unikraft 0.16.3'
@@ -34,7 +34,7 @@ class Unikraft(UserUnikernel):
     """Boots an image of Unikraft."""
 
     name = "unikraft"
-    title = "Unikraft, an image of yours"
+    title = "Unikraft, your image"
     tested = "real"
 
     initrd: str = ""
@@ -46,7 +46,7 @@ class Unikraft(UserUnikernel):
         return (self.initrd,) if self.initrd else ()
 
     def output_hint(self, output: str) -> str:
-        """Return what newer ones need of the processor."""
+        """Return the hint for a processor without RDSEED; "" for other outputs."""
         return _NO_SEED if "Could not initialize the HWRNG" in output else ""
 
     def kernel_command_line(self, boot: UserGuestBoot) -> str:

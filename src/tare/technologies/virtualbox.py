@@ -1,10 +1,10 @@
-"""VirtualBox: a machine that VBoxManage makes and VBoxHeadless runs, on its own kernel module instead of KVM.
+"""VirtualBox: a machine that VBoxManage makes and VBoxHeadless runs, on VirtualBox's kernel module instead of KVM.
 
 Written to Oracle's documentation, and never run on the real thing: "Oracle VM VirtualBox User Manual" 6.0 (VTmark's
 version), chapter 7 (createvm, modifyvm, storagectl, storageattach, controlvm, unregistervm) and section 7.1.2
 (VBoxHeadless); 7.0 and newer take the same options. The settings are those of VTmark (section 4.3): a bridged network,
 a disk that is allocated in full behind a SCSI controller, no display. The image's kernel drives BusLogic of the SCSI
-controllers, and virtio of the network cards. The kernel cannot be given directly: a CD boots it.
+controllers, and virtio of the network cards. The kernel cannot be loaded directly: a CD boots it.
 
 Setting: `controller` is that of the disk: `BusLogic` (SCSI, the default, as in VTmark) or `VirtIO`.
 """
@@ -44,7 +44,7 @@ class Virtualbox(VirtualPc):
         return next((line for line in reversed(lines) if line[:1].isdigit()), "")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether VirtualBox is installed and its kernel modules are loaded."""
+        """Return missing programs, or the problem of a kernel module that is not loaded."""
         missing = missing_program(host, _INSTALL, "VBoxManage", "VBoxHeadless") or find_missing_tools(host, self.tools)
         if missing := missing or boot_media.find_missing_files(host, boot_media.LOADER):
             return missing
@@ -58,24 +58,26 @@ class Virtualbox(VirtualPc):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Register and start a machine on a fully allocated copy of the image's disk."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            disk = ground.copy_disk("vdi", "-o", "static=on", "-S", "0")
+        with monitors.create_guest_resources(host, launch) as resources:
+            disk = resources.copy_disk("vdi", "-o", "static=on", "-S", "0")
             cd = self.make_boot_cd(host, launch)
-            card = ground.stack.enter_context(launch.network.create_port())
-            ground.mark_requested()
-            group = ground.create_cgroup()
+            card = resources.stack.enter_context(launch.network.create_port())
+            resources.mark_requested()
+            group = resources.create_cgroup()
             undo = ("VBoxManage", "unregistervm", launch.name, "--delete")
-            ground.stack.enter_context(launch.ledger.register_undo(*undo))
+            resources.stack.enter_context(launch.ledger.register_undo(*undo))
             serial = str(launch.folder / "console")
             for words in self.setup_commands(launch, guest.Devices(disk, card, cd, serial)):
                 host.run("VBoxManage", *words, timeout=_SECONDS)
             launch.timeline.mark("started")
             start = (*group.join, "VBoxHeadless", "--startvm", launch.name, "--vrde", "off")
-            console = ground.stack.enter_context(host.spawn(*boot_media.with_console_output(serial, *start)))
-            ground.stack.enter_context(launch.ledger.register_undo("VBoxManage", "controlvm", launch.name, "poweroff"))
-            ground.written = lambda: None  # it was written in full before
+            console = resources.stack.enter_context(host.spawn(*boot_media.with_console_output(serial, *start)))
+            resources.stack.enter_context(
+                launch.ledger.register_undo("VBoxManage", "controlvm", launch.name, "poweroff")
+            )
+            resources.written = lambda: None  # the disk was allocated in full before the start
             proof = {"virtualbox": launch.version(self, host), "controller": self.controller}
-            yield ground.await_boot(console, disk, self.network_path, **proof)
+            yield resources.await_boot(console, disk, self.network_path, **proof)
 
     def setup_commands(self, launch: LaunchRequest, devices: guest.Devices) -> Iterator[tuple[str, ...]]:
         """Yield the commands of VBoxManage that make the machine."""

@@ -4,9 +4,9 @@ Written to VMware's documentation, and never run on the real thing: "Using vmrun
 `-T ws|player`, start … nogui, stop … hard, list) and "Using VMware Workstation Pro" 15 to 17 (virtual networks: the
 file /etc/vmware/networking and `vmware-networks`); the keys of the .vmx file as Workstation 15.5, VTmark's version,
 writes them. The settings are those of VTmark (section 4.3): a bridged network, a disk that is allocated in full behind
-the SCSI controller that VMware recommends, no display. The kernel cannot be given directly: a CD boots it. Each further
-bridge restarts VMware's networks, which interrupts machines that are alive already: in a block, that is before the
-first turn.
+the SCSI controller that VMware recommends, no display. The kernel cannot be loaded directly: a CD boots it. Each
+additional bridge restarts VMware's networks, which interrupts machines that are alive already: in a block, this is
+before the first turn.
 
 Setting: `product` is `ws` (Workstation, the default) or `player`.
 """
@@ -77,36 +77,36 @@ class Vmware(VirtualPc):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Write and start a machine on a fully allocated copy of the image's disk."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            disk = ground.copy_disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
+        with monitors.create_guest_resources(host, launch) as resources:
+            disk = resources.copy_disk("vmdk", "-o", "subformat=monolithicFlat,adapter_type=lsilogic", "-S", "0")
             self.make_boot_cd(host, launch)
-            card = ground.stack.enter_context(launch.network.create_port())
+            card = resources.stack.enter_context(launch.network.create_port())
             number = str(find_free_vmnet(host.read(_NETWORKING)))
-            ground.stack.enter_context(launch.ledger.register_undo("sh", "-c", _UNBRIDGE, "sh", card))
+            resources.stack.enter_context(launch.ledger.register_undo("sh", "-c", _UNBRIDGE, "sh", card))
             host.run("sh", "-c", _BRIDGE, "sh", card, number, timeout=_SECONDS)
-            ground.mark_requested()
-            group = ground.create_cgroup()
+            resources.mark_requested()
+            group = resources.create_cgroup()
             file, run = str(launch.folder / "machine.vmx"), ("vmrun", "-T", self.product)
             host.write(file, configuration(launch, number))
-            console = ground.stack.enter_context(boot_media.follow_console(host, str(launch.folder / "console")))
+            console = resources.stack.enter_context(boot_media.follow_console(host, str(launch.folder / "console")))
             launch.timeline.mark("started")
-            ground.stack.enter_context(launch.ledger.register_undo(*run, "stop", file, "hard"))
+            resources.stack.enter_context(launch.ledger.register_undo(*run, "stop", file, "hard"))
             host.run(*group.join, *run, "start", file, "nogui", timeout=_SECONDS)
-            ground.written = lambda: None  # it was written in full before
-            yield ground.await_boot(
+            resources.written = lambda: None  # the disk was allocated in full before the start
+            yield resources.await_boot(
                 console, disk, self.network_path, vmrun=launch.version(self, host), controller="pvscsi"
             )
 
 
 def find_free_vmnet(networking: str) -> int:
-    """Return the number of a free virtual network of VMware; 0, 1 and 8 are its own."""
+    """Return the number of a free virtual network of VMware; VMware itself uses 0, 1 and 8."""
     words = re.findall(r"^answer VNET_(\d+)_|^add_bridge_mapping \S+ (-?\d+)", networking, flags=re.MULTILINE)
     taken = {0, 1, 8, *(int(answer or mapping) for answer, mapping in words)}
     return next(number for number in range(2, 255) if number not in taken)
 
 
 def configuration(launch: LaunchRequest, vmnet: str) -> str:
-    """Write the machine's .vmx file."""
+    """Return the text of the machine's .vmx file."""
     keys = {
         ".encoding": "UTF-8",
         "config.version": "8",
@@ -133,12 +133,12 @@ def configuration(launch: LaunchRequest, vmnet: str) -> str:
         "ethernet0.vnet": f"/dev/vmnet{vmnet}",
         "ethernet0.addressType": "static",
         "ethernet0.address": launch.network.instance_mac,
-        "ethernet0.checkMACAddress": "FALSE",  # it is not one of VMware's own range
+        "ethernet0.checkMACAddress": "FALSE",  # it is not in VMware's range
         "serial0.present": "TRUE",
         "serial0.fileType": "file",
         "serial0.fileName": "console",
         **{f"{device}.present": "FALSE" for device in ("floppy0", "sound", "usb")},
-        "msg.autoAnswer": "TRUE",  # no user is there to answer
+        "msg.autoAnswer": "TRUE",  # without it, a question of VMware would block the start
         "uuid.action": "create",
     }
     return "".join(f'{name} = "{value}"\n' for name, value in keys.items())

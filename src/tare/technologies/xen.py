@@ -1,8 +1,8 @@
-"""Xen: a guest beside the first domain, which `xl` controls; its disk and network are paravirtual.
+"""Xen: a guest next to the first domain, created by `xl`; its disk and network are paravirtual.
 
 The guest writes to a snapshot of the image's disk by the device mapper, as guests on logical volumes do, so that PV and
-PVH need no process in the first domain. tare's own tests run PV and PVH in an emulated machine; `hvm` is written to
-xl.cfg(5), and no test has seen it boot.
+PVH need no process in the first domain. tare's tests run PV and PVH in an emulated machine. `hvm` is written to
+xl.cfg(5), and no test has booted it.
 
 Setting: `mode` is what the guest sees of the hardware: nothing (`pv`, the default), its page tables (`pvh`), or a whole
 PC (`hvm`).
@@ -45,7 +45,7 @@ losetup -d "$onto"
 exit $made
 """
 _REMOVE = '! dmsetup info "$1" >/dev/null 2>&1 || dmsetup remove --retry "$1" && dmsetup mknodes "$1"'
-# What xl calls when the guest's network card is there, and again when it goes.
+# Script that xl calls when the guest's network card appears, and again when it disappears.
 _CARD = """#!/bin/sh -e
 [ "$1" = online ] || exit 0
 {moved}
@@ -87,40 +87,40 @@ class Xen(Technology):
         return line.partition(":")[2].strip()
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether this is the first domain of Xen, and whether its tools are installed and work."""
+        """Return a problem if this is not the first domain of Xen, or if its tools are missing or fail."""
         if host.read("/sys/hypervisor/type").strip() != "xen":
             fix = "apt-get install xen-system-amd64, and boot the menu's entry with Xen in its name"
             return (Problem("the machine does not run on Xen", fix),)
         if missing := find_missing_tools(host, self.tools):
             return missing
-        asked = host.run("xl", "info", timeout=_SECONDS, check=False)
-        if asked.exit_code:
-            words = asked.stderr.decode("utf-8", "replace").strip().splitlines()
+        info = host.run("xl", "info", timeout=_SECONDS, check=False)
+        if info.exit_code:
+            words = info.stderr.decode("utf-8", "replace").strip().splitlines()
             what = f"`xl info` fails: {words[-1] if words else 'it says nothing'}"
             return (Problem(what, "run tare in the first domain (dom0), and there: /etc/init.d/xen start"),)
         return ()
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Make the image's disk where only its directory was carried to."""
+        """Make the image's disk on hosts that received only its directory."""
         guest.ensure_disk(host, image)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a domain on a snapshot of the image's disk, and wait until it can be entered."""
         launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as ground:
-            ground.mark_requested()
-            disk = ground.stack.enter_context(_create_snapshot(host, launch))
+        with monitors.create_guest_resources(host, launch) as resources:
+            resources.mark_requested()
+            disk = resources.stack.enter_context(_create_snapshot(host, launch))
             card, file = (str(launch.folder / name) for name in ("card", "domain.cfg"))
             host.write(card, _card_script(launch))
             host.run("chmod", "700", card, timeout=_SECONDS)
             host.write(file, self.configuration(launch, guest.Devices(disk, card)))
-            ground.stack.enter_context(launch.ledger.register_undo("xl", "destroy", launch.name))
+            resources.stack.enter_context(launch.ledger.register_undo("xl", "destroy", launch.name))
             launch.timeline.mark("started")
             # No process of xl monitors the domain (-e): the ledger ends it.
-            console = ground.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
+            console = resources.stack.enter_context(host.spawn("xl", "create", "-e", "-c", file))
             with _explain_errors(console):
-                instance = ground.await_boot(
+                instance = resources.await_boot(
                     console, disk, self.network_path, mode=self.mode, xen=launch.version(self, host)
                 )
             yield _add_xen_facts(host, instance)

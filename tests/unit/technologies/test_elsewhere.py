@@ -99,7 +99,7 @@ class Having(LocalHost):
 @pytest.mark.parametrize(
     ("host", "what"),
     [
-        (Having(), "Debian's runsc is old; gVisor's own repository has a current one"),
+        (Having(), "Debian's runsc is old; gVisor's repository has a current one"),
         (Having("0.0~20221219.0", systrap=False), "this runsc is of 2022: slower, and on the machine's network stack"),
         (
             Having("unknown-1", systrap=False),

@@ -152,7 +152,7 @@ def test_a_data_volume_is_an_empty_dir_of_the_cluster_next_to_user_volumes(launc
 
 @pytest.mark.parametrize("key", ["containers", "nodeName", "runtimeClassName", "restartPolicy"])
 def test_what_tare_sets_in_a_pod_cannot_be_set_by_the_user(launch: LaunchRequest, key: str) -> None:
-    with pytest.raises(TrialFailed, match=f"pod: {key} is tare's to set"):
+    with pytest.raises(TrialFailed, match=f"pod: {key} is set by tare"):
         Kubernetes(pod={key: []})._manifest(launch, "tare-1", "node-1")
 
 

@@ -117,7 +117,7 @@ def test_without_a_login_it_runs_what_it_serves_and_with_one_everything() -> Non
     assert NETBSD.unsupported_reason(Nginx()) is None
     assert NETBSD.unsupported_reason(Startup()) is None
     assert NETBSD.unsupported_reason(Dhrystone()) == (
-        "it serves nginx alone: with user = … tare logs in and runs others"
+        "it only serves nginx: with user = … tare logs in and runs others"
     )
     assert replace(NETBSD, user="root").unsupported_reason(Dhrystone()) is None
 
@@ -142,10 +142,10 @@ def test_it_has_the_time_that_its_user_gives_it() -> None:
 @pytest.mark.parametrize(
     ("machine", "what"),
     [
-        (UserMachine(), "it boots a disk or kernel of your own, but the stack names none"),
-        (UserMachine("/d"), "the stack does not say what answers in /d"),
+        (UserMachine(), "it boots a disk or kernel that you supply, but the stack names none"),
+        (UserMachine("/d"), "the stack does not name the service in /d"),
         (UserMachine("/d", service="ngin"), 'service = "ngin": no workload of this name'),
-        (replace(NETBSD, arguments="-s"), "initrd and arguments need kernel = …: a disk boots a kernel of its own"),
+        (replace(NETBSD, arguments="-s"), "initrd and arguments need kernel = …: a disk boots its kernel itself"),
         (replace(NETBSD, key="/k"), "key needs user = …, who logs in with it"),
         (replace(NETBSD, monitor="firecracker"), "Firecracker needs kernel = …: it boots no disk"),
         (replace(NETBSD, monitor="cloud-hypervisor"), "cloud-hypervisor needs kernel = … or firmware = …"),

@@ -90,7 +90,7 @@ def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) 
     script = "for boot in 1 2; do printf '%s\\n' \"$@\"; done; sleep 60"
     with LocalHost().spawn("sh", "-c", script, "sh", *said) as console, pytest.raises(TrialFailed) as caught:
         guest.watch_boot(console, launch)
-    assert str(caught.value) == "the guest did not boot: it began again"
+    assert str(caught.value) == "the guest did not boot: it rebooted"
     assert caught.value.hint == "its kernel said: 'Kernel panic - not syncing: no root'"
 
 

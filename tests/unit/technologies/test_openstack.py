@@ -235,7 +235,7 @@ def test_the_ledgers_command_touches_nothing_of_others(state: State) -> None:
 
 def test_what_is_not_given_or_not_known_is_a_problem() -> None:
     (problem,) = [each for each in Openstack().problems(HERE) if "root" not in each.what]
-    assert problem.what == "which server to ask for is not given"
+    assert problem.what == "the settings of the server are missing"
     assert problem.fix.endswith("cloud = …, flavor = …, image = …, network = …")
     (problem,) = [each for each in Openstack("stand-on", "f", "i", "n").problems(HERE) if "root" not in each.what]
     assert (problem.what, problem.fix) == ("no cloud named stand-on", 'did you mean "stand-in"?')

@@ -133,8 +133,8 @@ def test_an_image_runs_its_own_workload_and_its_start_and_nothing_else() -> None
     osv = Osv("/k", "redis")
     assert osv.unsupported_reason(Redis()) is None
     assert osv.unsupported_reason(Startup()) is None
-    assert osv.unsupported_reason(Nginx()) == "a unikernel has no shell: this image serves redis alone"
-    assert osv.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image serves redis alone"
+    assert osv.unsupported_reason(Nginx()) == "a unikernel has no shell: this image only serves redis"
+    assert osv.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image only serves redis"
 
 
 def test_the_port_is_the_services_usual_one_unless_said() -> None:
@@ -157,13 +157,13 @@ def test_an_image_that_serves_several_workloads_is_named_once() -> None:
         None,
         None,
     )
-    assert both.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image serves redis and nginx alone"
+    assert both.unsupported_reason(Dhrystone()) == "a unikernel has no shell: this image only serves redis and nginx"
     (problem,) = replace(both, port=80).setting_problems()
     assert problem.what == "one port is given for several services"
     (problem,) = replace(both, service=("redis", "ngin")).setting_problems()
     assert problem.what == 'service = "ngin": no workload of this name'
     (problem,) = replace(both, service=()).setting_problems()
-    assert problem.what == "the stack does not say what answers in /k"
+    assert problem.what == "the stack does not name the service in /k"
 
 
 @pytest.mark.parametrize("wrong", [{"port": -1}, {"port": 65536}, {"accelerator": "hvf"}])
@@ -175,7 +175,7 @@ def test_a_setting_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize("technology", ALL)
 def test_without_an_image_it_says_what_to_write(technology: type[UserUnikernel]) -> None:
     (problem,) = technology().setting_problems()
-    assert problem.what == "it boots an image of your own, but the stack names none"
+    assert problem.what == "it boots an image that you supply, but the stack names none"
     assert f'stack = "{technology.name}"' in problem.fix
 
 

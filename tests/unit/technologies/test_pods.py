@@ -312,6 +312,6 @@ def test_the_machines_own_kernel_under_katas_name_is_doubted() -> None:
     machine, runtime = Booted("root=/dev/vda"), "io.containerd.kata.v2"
     [caution] = kernel_cautions(machine, machine, runtime)
     assert caution.kind == "shared-kernel"
-    assert caution.text.startswith(f"{runtime} promises a kernel of its own")
+    assert caution.text.startswith(f"{runtime} promises a separate kernel")
     assert kernel_cautions(machine, Booted("agent.log=info"), runtime) == ()
     assert [each.kind for each in instance_cautions(machine, Booted("agent.log=info"), runtime)] == ["never-run"]

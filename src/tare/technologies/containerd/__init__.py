@@ -1,1 +1,1 @@
-"""Containers of containerd."""
+"""Technology `containerd`."""

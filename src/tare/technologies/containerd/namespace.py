@@ -1,7 +1,7 @@
-"""A namespace of containerd's on a host: an image in it, and what removes it with all that it has.
+"""containerd namespace on a host: commands that import an image into it, and that remove it with all its contents.
 
-The image is the file system that tare has, as one layer whose name is its hash: containerd checks it. A second layer is
-a folder in /tmp, because gVisor puts a file system in memory over an empty one.
+The image has tare's file system as one layer, which is named by its hash because containerd verifies it. A second layer
+has a folder in /tmp, because gVisor mounts a tmpfs over an empty /tmp.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tare.model.image import Image
 CONNECT = "--connect-timeout=5s"
 _SECONDS = 60.0
 _IMPORT_SECONDS = 900.0
-# The archive is not copied: a link names it, which is open because a file system in memory may hide its folder.
+# A link to an open descriptor saves a copy of the archive: the tmpfs on /mnt may hide the archive's folder.
 _IMPORT = """
 exec 3<"$1" && mount -t tmpfs tare-import /mnt && cd /mnt || exit 1
 ln -s /proc/self/fd/3 image.tar && mkdir -p top/tmp/.tare || exit 1
@@ -28,7 +28,7 @@ printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["image.tar","tmp.ta
 tar --dereference -cf - manifest.json config.json image.tar tmp.tar |
     ctr --namespace "$4" images import - >/dev/null
 """
-# An image's blobs and snapshots go with it, but an import that was killed leaves some, under a lease.
+# Deleting an image deletes its blobs and snapshots, but a killed import leaves some of them under a lease.
 _EMPTY = """
 spaces() { ctr --connect-timeout=5s namespaces list --quiet; }
 delete_each() {
@@ -70,14 +70,14 @@ done
 echo "$words" >&2
 exit 1
 """
-# A task without its container could not be deleted any more.
-# A container that ends by itself, as after the end of a tare that was killed, is just then removed by its client.
+# The task is deleted first: without its container, a task cannot be deleted. Removal is retried because a container
+# that ends by itself, such as after a killed tare, is removed by its client at the same time.
 _REMOVE = """
 left() {
     ctr --namespace "$space" containers list --quiet | grep -qxF "$name" ||
         ctr --namespace "$space" snapshots info "$name" || pgrep --full -- "-id $name( |$)"
 }
-# Where containerd was killed together with the daemon that started it, the new one does not know older shims.
+# If containerd was killed together with the daemon that started it, the new containerd does not know older shims.
 end_shims() {
     for shim in $(pgrep --full -- "-namespace $space -id $name( |$)"); do
         pkill -KILL --parent "$shim"
@@ -101,7 +101,7 @@ done
 echo "$name: containerd does not remove it" >&2
 exit 1
 """
-# A name may be given to one command in a container, once.
+# containerd accepts an --exec-id once per container: each command needs a new one.
 _EXEC = """
 space=$1 container=$2
 shift 2
@@ -111,21 +111,21 @@ exec ctr --namespace "$space" tasks exec --exec-id "$(cat /proc/sys/kernel/rando
 
 @dataclass(frozen=True)
 class ContainerdNamespace:
-    """A namespace by its `name`, of the containerd whose socket is `address`, or that its client finds by itself."""
+    """Namespace `name` of the containerd whose socket is `address`; "" for the socket that its client finds."""
 
     name: str
     address: str = ""
 
     def client_command(self, *argv: str) -> tuple[str, ...]:
-        """Return a command that calls containerd's client, so that it finds containerd."""
+        """Return a command with the environment in which containerd's client finds the socket."""
         return ("env", f"CONTAINERD_ADDRESS={self.address}", *argv) if self.address else argv
 
     def ctr_command(self, *argv: str) -> tuple[str, ...]:
-        """Return a command of containerd's client in the namespace."""
+        """Return a command of the client `ctr` in the namespace."""
         return self.client_command("ctr", "--namespace", self.name, *argv)
 
     def exec_prefix(self, container: str) -> tuple[str, ...]:
-        """Return a command prefix that starts a command in a container."""
+        """Return a command prefix that runs a command in a container."""
         return self.client_command("sh", "-c", _EXEC, "sh", self.name, container)
 
     def removal_command(self, container: str) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class ContainerdNamespace:
         return self.client_command("sh", "-c", _REMOVE, "sh", self.name, container)
 
     def namespace_removal_command(self) -> tuple[str, ...]:
-        """Return a command that removes the namespace with all that is in it."""
+        """Return a command that removes the namespace with all its contents."""
         return self.client_command("sh", "-c", _EMPTY, "sh", self.name)
 
     def has_image(self, host: Host, name: str) -> bool:
@@ -144,7 +144,7 @@ class ContainerdNamespace:
         return name in listed.text.split()
 
     def import_image(self, host: Host, image: Image, name: str, environment: Sequence[str]) -> None:
-        """Import a file system under this name, with the environment of its programs."""
+        """Import tare's image under a name; `environment` is the environment of its programs."""
         machine = host.run("uname", "-m", timeout=_SECONDS).text.strip()
         settings = {
             "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
@@ -159,13 +159,13 @@ class ContainerdNamespace:
         drop_caches([host])
 
     def remove_images(self, host: Host, prefix: str) -> None:
-        """Remove the images whose names begin so."""
+        """Remove the images whose names start with `prefix`."""
         listed = host.run(*self.ctr_command("images", "list", "--quiet"), timeout=_SECONDS, check=False).text.split()
-        if ours := [name for name in listed if name.startswith(prefix)]:
-            host.run(*self.ctr_command("images", "remove", *ours), timeout=_SECONDS, check=False)
+        if names := [name for name in listed if name.startswith(prefix)]:
+            host.run(*self.ctr_command("images", "remove", *names), timeout=_SECONDS, check=False)
 
 
 def layer_digest(host: Host, image: Image) -> str:
-    """Return the name of an image's archive as a layer, which is the hash of what it holds; it may be compressed."""
+    """Return the digest of an image's archive as a layer: the SHA-256 of its uncompressed content."""
     script = 'gzip -dcf <"$1" | sha256sum'
     return f"sha256:{host.run('sh', '-c', script, 'sh', str(image.archive), timeout=_IMPORT_SECONDS).text.split()[0]}"

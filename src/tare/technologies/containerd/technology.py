@@ -1,18 +1,18 @@
-"""containerd: containers by its own client `ctr`, with any runtime: what lies under Docker and Kubernetes.
+"""containerd: containers of its client `ctr`, with any runtime; the layer below Docker and Kubernetes.
 
-The image is imported into a namespace of containerd's that is the run's own, and is removed with it. The container is
-in a control group and a network namespace of tare's, as with crun: `ctr` has no network and, before version 2,
-no options for CPUs.
+tare imports the image into a dedicated containerd namespace of the run, and removes both after the run. The container
+runs in a control group and a network namespace that tare makes, as with crun: `ctr` has no network and, before
+version 2, no options for CPUs.
 
-`ctr` cannot set the limit of open files: containerd writes 1024. A program of tare's stands in front of the
-runtime's shim: it writes the suite's limit into the bundle's config.json, and becomes the shim.
+`ctr` cannot set the limit on open files: containerd writes 1024. tare therefore puts a wrapper in front of the
+runtime's shim, which writes the suite's limit into the bundle's config.json and then becomes the shim.
 
 In suites, `containerd-gvisor` is this technology with runtime = "gvisor".
 
-Settings: `runtime` is a runtime's name, such as `io.containerd.runsc.v1`, or the path of its shim. A word will do:
-`kata` is `io.containerd.kata.v2`, and `gvisor` is `io.containerd.runsc.v1`. `config` is the path of the runtime's own
-configuration, on the machine under test, for `ctr run --runtime-config-path`; `address` is containerd's socket. By
-default it is what `CONTAINERD_ADDRESS` names, or /run/containerd/containerd.sock.
+Settings: `runtime` is a runtime's name, such as `io.containerd.runsc.v1`, or the path of its shim. It may be
+abbreviated: `kata` is `io.containerd.kata.v2`, and `gvisor` is `io.containerd.runsc.v1`. `config` is the path of the
+runtime's configuration file on the machine under test, for `ctr run --runtime-config-path`. `address` is containerd's
+socket, by default `CONTAINERD_ADDRESS` or /run/containerd/containerd.sock.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tare.technologies.docker import CONTAINERD, run_daemon
 from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
 
 _SECONDS = 60.0
-# The programs of runtimes on the PATH of each containerd, which decides, and on our own.
+# containerd looks for shims on its PATH, which may differ from tare's: both are searched, containerd's first.
 _LIST_RUNTIMES = """
 for process in $(pgrep -x containerd); do
     tr '\\0' '\\n' <"/proc/$process/environ" | sed -n 's/^PATH=//p'
@@ -60,6 +60,7 @@ done 2>/dev/null | { cat; echo "$PATH"; } | tr : '\\n' | while read -r folder; d
 done
 true
 """
+# `ctr run` cannot set these either: that setuid programs work, the host name, and that /run is the image's folder.
 _SHIM_WRAPPER = """#!/bin/sh
 for last do :; done
 if [ "$last" = start ]; then
@@ -81,7 +82,7 @@ _UPPER = re.compile(r"\bupperdir=([^,\s]+)")
 
 @dataclass(frozen=True)
 class Containerd(Technology):
-    """Starts the image's `init_command` by `ctr run`."""
+    """Starts the image's `init` with `ctr run`."""
 
     name = "containerd"
     title = "containerd"
@@ -101,18 +102,14 @@ class Containerd(Technology):
 
     @property
     def expected_differences(self) -> Mapping[str, str]:
-        """What gVisor's kernel makes, with its runtime; a machine's, with others than runc."""
-        return (
-            {**Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
-            if self._has_runtime(_RUNSC)
-            else {}
-            if self._has_runtime("runc")
-            else KERNEL_DIFFERENCES
-        )
+        """The differences of gVisor with its runtime, none with runc, and those of a guest kernel with others."""
+        if self._has_runtime(_RUNSC):
+            return {**Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
+        return {} if self._has_runtime("runc") else KERNEL_DIFFERENCES
 
     @property
     def isolation(self) -> Isolation:
-        """That of its runtime, where that is gVisor's or Kata's; of others, that of containers."""
+        """The isolation of gVisor or Kata if that is the runtime; otherwise the isolation of containers."""
         name = full_runtime_name(self.runtime).rpartition("/")[2]
         if kata.is_kata(name):
             return Isolation("own kernel", "a guest on virtual hardware for each container, by Kata")
@@ -121,24 +118,24 @@ class Containerd(Technology):
         return Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
 
     def external_effects(self) -> Sequence[str]:
-        """Name the user's shim."""
+        """Return a line with the user's shim, if `runtime` is a path."""
         return (f"runs {self.runtime} as root",) if self.runtime.startswith("/") else ()
 
     def version(self, host: Host) -> str:
-        """Return the daemon's version."""
+        """Return the daemon's version; "" if the client is not installed or the daemon does not respond."""
         if not first_line(host, "sh", "-c", "command -v ctr"):
             return ""
-        ask = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "version")
-        printed = host.run(*ask, timeout=_SECONDS, check=False).text
+        command = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "version")
+        printed = host.run(*command, timeout=_SECONDS, check=False).text
         return printed.partition("Server:")[2].partition("Version:")[2].partition("\n")[0].strip().removeprefix("v")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the client is installed, the daemon answers, and the runtime exists."""
+        """Return missing tools, or the problem of the daemon, or that of the runtime."""
         return find_missing_tools(host, self.tools) or self._daemon_problems(host) or self._runtime_problems(host)
 
     def _daemon_problems(self, host: Host) -> tuple[Problem, ...]:
-        ask = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "namespaces", "list", "--quiet")
-        output = host.run(*ask, timeout=_SECONDS, check=False)
+        command = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "namespaces", "list", "--quiet")
+        output = host.run(*command, timeout=_SECONDS, check=False)
         if output.exit_code:
             return (daemon_problem(output.stderr.decode("utf-8", "replace")),)
         fix = (
@@ -149,9 +146,9 @@ class Containerd(Technology):
     def _runtime_problems(self, host: Host) -> tuple[Problem, ...]:
         shim = shim_program(self.runtime)
         if shim.startswith("/"):
-            found = not host.run("test", "-x", shim, timeout=10, check=False).exit_code
+            exists = not host.run("test", "-x", shim, timeout=10, check=False).exit_code
             fix = 'runtime = "…" is a runtime\'s name, or the path of its shim on the machine under test'
-            return () if found else (Problem(f"{shim} is no program", fix),)
+            return () if exists else (Problem(f"{shim} is no program", fix),)
         installed = _find_runtimes(host)
         if shim in installed:
             return ()
@@ -159,26 +156,26 @@ class Containerd(Technology):
         what = f"containerd has no runtime {full_runtime_name(self.runtime)}, but {names}"
         program = shim or "its shim"
         fix = _FIXES.get(shim, f"install {program} on the PATH of containerd")
-        near = find_nearest(self.runtime, {short_runtime_name(each) for each in (*installed, *_FIXES)} - {""})
+        near = find_nearest(self.runtime, {short_runtime_name(name) for name in (*installed, *_FIXES)} - {""})
         fix = f'did you mean "{near}"?' if near and shim not in _FIXES else fix
         return (Problem(f"{what}: {program} is not installed", fix, missing="program"),)
 
     def variants(self, host: Host) -> Sequence[str]:
-        """Return the words of the runtimes that are installed."""
+        """Return the short names of the installed runtimes."""
         return sorted({short_runtime_name(program) for program in _find_runtimes(host)} - {""})
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
-        """Run the daemon in a machine that tare has booted."""
+        """Context manager: run the daemon in a machine that tare has booted."""
         with run_daemon(host, CONTAINERD, "containerd", "--log-level", "error"):
             yield
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a container whose main process is `init_command`, on the streams of containerd's client.
+        """Run a container whose main process is `init`, on the streams of containerd's client.
 
-        `init_command` starts the resident process on them, and the container ends, and is removed, with its standard
-        input.
+        `init` starts the resident agent on these streams. The container ends, and is removed, when its standard input
+        is closed.
         """
         folder = launch.cache.create_once(
             f"namespace of containerd {self.address}", lambda: self._create_namespace(host, launch)
@@ -199,34 +196,27 @@ class Containerd(Technology):
             network = stack.enter_context(launch.network.create_namespace())
             volume = stack.enter_context(_create_volume(launch))
             joined = (f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}")
-            seen = _group_mounts(group) if self._has_runtime("runc") else ()
-            options = (
-                f"--runtime={shim}",
-                f"--fifo-dir={folder}",
-                *joined,
-                *volume,
-                *seen,
-                *self._runtime_options(launch),
-            )
-            run = space.ctr_command(
-                "run", "--rm", *options, _image_name(launch), launch.name, *launch.init_command(address)
-            )
+            mounts = _group_mounts(group) if self._has_runtime("runc") else ()  # other kernels have their own groups
+            paths = (f"--runtime={shim}", f"--fifo-dir={folder}")
+            options = (*paths, *joined, *volume, *mounts, *self._runtime_options(launch))
+            container = (_image_name(launch), launch.name, *launch.init_command(address))
+            run = space.ctr_command("run", "--rm", *options, *container)
             client = stack.enter_context(_run_container(host, launch, space, run))
             inside = ExecHost(host, *space.exec_prefix(launch.name))
             stack.enter_context(inside.attach_stream(client))
-            around = find_helpers(reader, launch.name)
+            helpers = find_helpers(reader, launch.name)
             within = set(group.processes())
-            outside = tuple(pid for pid in around if pid not in within)  # those inside come and go
+            outside = tuple(pid for pid in helpers if pid not in within)  # the group is read anew at each sample
             is_kata = kata.is_kata(self.runtime)
             if is_kata:
                 kata.pin_processes(reader, outside, launch.cpu_list)
             runtime = launch.cache.read_once(
-                f"version of {self.runtime}", lambda: self._runtime_version(reader, around)
+                f"version of {self.runtime}", lambda: self._runtime_version(reader, helpers)
             )
 
             def written_bytes() -> int:
-                mounts = reader.run(*space.ctr_command("snapshots", "mounts", "/", launch.name), timeout=_SECONDS).text
-                upper = _UPPER.search(mounts)
+                command = space.ctr_command("snapshots", "mounts", "/", launch.name)
+                upper = _UPPER.search(reader.run(*command, timeout=_SECONDS).text)
                 return helper.bytes_below(upper[1]) if upper else _snapshot_bytes(reader, space, launch.name)
 
             yield Instance(
@@ -248,49 +238,45 @@ class Containerd(Technology):
 
     @contextmanager
     def _create_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
-        """Make the run's namespace, with the image; yield a folder of its name on the host."""
+        """Context manager: make the run's namespace with the image; yield a folder of the same name on the host."""
         space = ContainerdNamespace(f"{launch.network.prefix}-containerd", self.address)
         folder = str(launch.folder.parent / space.name)
-        made = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
-        with made, launch.ledger.register_undo(*space.namespace_removal_command()):
+        created = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
+        with created, launch.ledger.register_undo(*space.namespace_removal_command()):
             ensure_archive(host, launch.image)
             space.import_image(host, launch.image, _image_name(launch), ENVIRONMENT)
             yield folder
 
     def write_shim_wrapper(self, host: Host, folder: str, open_files: int) -> str:
-        """Write the program that sets the limit of open files and becomes the shim; return its path."""
+        """Write the wrapper that sets the limit on open files and then becomes the shim; return its path."""
         shim = shim_program(self.runtime)
         path = f"{folder}/{PurePosixPath(shim).name}"
-        text = (
-            _SHIM_WRAPPER.replace("FILES", str(open_files))
-            .replace("HOST", HOST_NAME)
-            .replace("SHIM", shlex.quote(shim))
-        )
-        host.write(path, text)
+        text = _SHIM_WRAPPER.replace("FILES", str(open_files)).replace("HOST", HOST_NAME)
+        host.write(path, text.replace("SHIM", shlex.quote(shim)))
         host.run("chmod", "700", path, timeout=_SECONDS)
         return path
 
     def _cgroup_limits(self, limits: Limits) -> Limits:
-        """Return the limits of the container together with the machine that it runs in, which has limits of its own."""
-        own = 0 if self._has_runtime("runc") or self._has_runtime(_RUNSC) else kata.MACHINE_BYTES
-        return Limits(limits.cpus, limits.memory_bytes + own, limits.open_files)
+        """Return the limits of the container's group, which also holds the runtime's virtual machine if it has one."""
+        machine = 0 if self._has_runtime("runc") or self._has_runtime(_RUNSC) else kata.MACHINE_BYTES
+        return Limits(limits.cpus, limits.memory_bytes + machine, limits.open_files)
 
     def _runtime_options(self, launch: LaunchRequest) -> Iterator[str]:
-        """Yield what the runtime must be told: a machine has the size of the limits.
-
-        gVisor's shim connects the streams of a pod's sandbox, and of no other container.
-        """
+        """Yield the options of `ctr run` that configure the runtime."""
         yield f"--memory-limit={launch.limits.memory_bytes}"
         if self.config:
             yield f"--runtime-config-path={self.config}"
-        if self._has_runtime(_RUNSC):
+        if self._has_runtime(_RUNSC):  # gVisor's shim connects the streams of a pod's sandbox only
             yield "--annotation=io.kubernetes.cri.container-type=sandbox"
-        elif not self._has_runtime("runc"):
+        elif not self._has_runtime("runc"):  # a runtime with a virtual machine sizes it by the limits
             yield f"--cpus={len(launch.limits.cpus)}"
 
-    def _runtime_version(self, host: Host, around: Sequence[int]) -> str:
-        """Return the version of what runs: of gVisor's program, of runc, which has ended, or of another shim."""
-        listed = host.run("readlink", *(f"/proc/{pid}/exe" for pid in around), timeout=_SECONDS, check=False).text
+    def _runtime_version(self, host: Host, helpers: Sequence[int]) -> str:
+        """Return the version of gVisor's program, of runc, or of another runtime's shim; "" if it prints none.
+
+        It prefers the program of a running helper. runc itself has already ended, and is looked up on the PATH.
+        """
+        listed = host.run("readlink", *(f"/proc/{pid}/exe" for pid in helpers), timeout=_SECONDS, check=False).text
         running = {PurePosixPath(path).name: path for path in listed.splitlines()}
         if self._has_runtime(_RUNSC):
             return Gvisor(program=running.get("runsc", "runsc")).version(host)
@@ -303,7 +289,10 @@ class Containerd(Technology):
 
 
 def full_runtime_name(runtime: str) -> str:
-    """Return the name of the runtime that a word stands for, of version 2 but for gVisor's; others as they are."""
+    """Return the full name of an abbreviated runtime; other names and paths are returned unchanged.
+
+    Shims have version 2 of containerd's interface in their names, except gVisor's, which is called v1.
+    """
     if not re.fullmatch(r"[a-z0-9-]+", runtime):
         return runtime
     name = _RUNSC if runtime == "gvisor" else runtime
@@ -311,26 +300,26 @@ def full_runtime_name(runtime: str) -> str:
 
 
 def shim_program(runtime: str) -> str:
-    """Return the program of a runtime, as containerd finds it: its path, or its name; empty if that is no runtime's."""
+    """Return the path or name of a runtime's shim, as containerd derives it; "" if `runtime` is no runtime's name."""
     *before, name, version = ("", *full_runtime_name(runtime).split("."))
     return runtime if runtime.startswith("/") else f"containerd-shim-{name}-{version}" if before and name else ""
 
 
 def runtime_of_shim(program: str) -> str:
-    """Return the name of the runtime that has this shim; empty for another program."""
-    found = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
-    return f"io.containerd.{found[1]}.{found[2]}" if found else ""
+    """Return the full name of the runtime with this shim; "" if the program is no shim."""
+    match = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
+    return f"io.containerd.{match[1]}.{match[2]}" if match else ""
 
 
 def short_runtime_name(program: str) -> str:
-    """Return the word that stands for the runtime of this shim; empty if none does."""
+    """Return the abbreviated name of the runtime with this shim; "" if it has none."""
     name = program.removeprefix("containerd-shim-").rpartition("-")[0]
     word = "gvisor" if name == _RUNSC else name
     return word if shim_program(word) == program else ""
 
 
 def daemon_problem(words: str) -> Problem:
-    """Return why the daemon does not answer, by what its client has printed."""
+    """Return the problem of a daemon that does not respond; `words` is the output of its client."""
     socket = re.search(r'failed to dial "([^"]+)"', words)
     where = f" at {socket[1]}" if socket else ""
     if "permission denied" in words:
@@ -342,7 +331,7 @@ def daemon_problem(words: str) -> Problem:
 
 
 def _find_runtimes(host: Host) -> Mapping[str, str]:
-    """Find the programs of runtimes on a host: their names with their paths; the first on the PATH is taken."""
+    """Return the paths of the runtimes' programs on a host by name; the first on the PATH wins."""
     paths = host.run("sh", "-c", _LIST_RUNTIMES, timeout=_SECONDS, check=False).text.split()
     return {PurePosixPath(path).name: path for path in reversed(paths)}
 
@@ -353,7 +342,7 @@ def _image_name(launch: LaunchRequest) -> str:
 
 @contextmanager
 def _create_volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
-    """Make a data volume if one is asked for; yield the options that mount it."""
+    """Context manager: make the requested data volume; yield the options that mount it, or ()."""
     if not launch.volume_bytes:
         yield ()
         return
@@ -363,49 +352,49 @@ def _create_volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
 
 
 def _group_mounts(group: ControlGroup) -> Iterator[str]:
-    """Yield the options by which a program sees the limits of the instance's group."""
-    for each in group.mounts:  # quoted: version 1 has cpu,cpuacct
-        yield f'--mount=type={each.kind},"src={each.source}","dst={each.target}",options={":".join(each.options)}'
+    """Yield the options that mount the instance's control group, so that programs can read their limits."""
+    for mount in group.mounts:  # quoted, because paths of cgroup version 1 have a comma: cpu,cpuacct
+        yield f'--mount=type={mount.kind},"src={mount.source}","dst={mount.target}",options={":".join(mount.options)}'
 
 
 @contextmanager
 def _run_container(
     host: Host, launch: LaunchRequest, space: ContainerdNamespace, run: Sequence[str]
 ) -> Iterator[Process]:
-    """Run the container until the end of the block; yield containerd's client."""
-    started: list[Process] = []
-    # A client that ends well has removed its container.
+    """Context manager: run the container until the end of the block; yield containerd's client."""
+    clients: list[Process] = []
+    # A client that exits with 0 has removed its container (`--rm`): the slower removal is for failures only.
     removal = space.removal_command(launch.name)
-    with launch.ledger.register_undo(*removal, unless=lambda: any(each.exit_code() == 0 for each in started)):
+    with launch.ledger.register_undo(*removal, unless=lambda: any(client.exit_code() == 0 for client in clients)):
         launch.timeline.mark("started")
         with host.spawn(*run, die_with_parent=True) as client:
-            started.append(client)
-            client.read_line(launch.start_timeout_seconds)  # `init_command` reports that it is ready
+            clients.append(client)
+            client.read_line(launch.start_timeout_seconds)  # the readiness message of `init`
             yield client
 
 
 def find_helpers(host: Host, name: str) -> tuple[int, ...]:
-    """Find the shim of a container with all that it has started, such as a sandbox, or a machine apart from it."""
+    """Return the IDs of a container's shim and machine, and of all their descendants, such as gVisor's sandbox."""
     listed = host.run("ps", "-eo", "pid=,ppid=,args=", timeout=20).text.splitlines()
     rows = [(int(pid), int(parent), words) for pid, parent, words in (line.split(None, 2) for line in listed)]
     shim = re.compile(rf"^\S*shim\S* .*-id {re.escape(name)}(\s|$)")
-    found = [pid for pid, _, words in rows if shim.search(words) or kata.is_machine_process(words, name)]
-    for pid in found:  # it grows meanwhile
-        found += [child for child, parent, _ in rows if parent == pid and child not in found]
-    return tuple(found)
+    pids = [pid for pid, _, words in rows if shim.search(words) or kata.is_machine_process(words, name)]
+    for pid in pids:  # the list grows while the loop runs, by the children of each process
+        pids += [child for child, parent, _ in rows if parent == pid and child not in pids]
+    return tuple(pids)
 
 
 def _filter_alive(host: Host, pids: Sequence[int]) -> Iterator[int]:
-    """Yield those of the processes that have not ended: a shim starts some only for a moment."""
+    """Yield the processes that have not ended: a shim starts some only for a moment."""
     return (pid for pid in pids if host.read(f"/proc/{pid}/stat"))
 
 
 def _cached_layer_digest(host: Host, launch: LaunchRequest) -> str:
-    """Return the name of the image's layer, which takes a second to find."""
+    """Return the digest of the image's layer; computed once per run, as it takes a second."""
     return launch.cache.read_once(f"layer of {launch.image.digest}", lambda: layer_digest(host, launch.image))
 
 
 def _snapshot_bytes(host: Host, space: ContainerdNamespace, snapshot: str) -> int:
-    """Return the bytes that containerd counts in a snapshot."""
+    """Return the size of a snapshot in bytes, as containerd reports it."""
     listed = host.run(*space.ctr_command("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
     return int(listed[-1].split()[1])

@@ -1,1 +1,1 @@
-"""Pods of a Kubernetes cluster."""
+"""Technology `kubernetes`."""

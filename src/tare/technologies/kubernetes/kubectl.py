@@ -1,7 +1,7 @@
-"""A Kubernetes cluster by its own client: requests that end in time, and what refuses them in words.
+"""Client of a Kubernetes cluster: kubectl with request timeouts, and its error messages as exceptions with hints.
 
-Requests name the resource's path (`--raw`). The client then asks the server nothing else, such as for the kinds of
-resources that there are, so that a server that does not answer costs one time limit.
+Requests name the resource's path (`--raw`). kubectl then sends no other request, such as for the list of resource
+types, so that a server that does not respond costs one timeout only.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from tare.hosts.streams import last_lines
 from tare.model.errors import TimedOut, TrialFailed, Unschedulable
 from tare.model.trial import Output
 
-REQUEST_TIMEOUT_SECONDS = 5.0  # for the server
+REQUEST_TIMEOUT_SECONDS = 5.0  # of the server's response
 _GRACE_SECONDS = 5.0  # for the client to start and to end
-# What the client prints before the server's own words.
+# kubectl's text in front of the server's message.
 _PREFIX = re.compile(r"^(?:Error from server(?: \((?P<reason>\w+)\))?|error): ")
 _HINTS = (
     (r"server localhost:8080 was refused", "name the cluster: KUBECONFIG, or ~/.kube/config of the user who runs tare"),
     (r"[Cc]ontext \S+ does not exist|no context exists", "kubectl config get-contexts"),
     (r"exceeded quota", "give the stacks less in [limits], or raise the quota"),
     (r"RuntimeClass \S+ not found", "kubectl get runtimeclass"),
-    (r"cannot \w+ resource|[Ff]orbidden", "ask the cluster's administrator, or name a namespace of yours: namespace ="),
+    (r"cannot \w+ resource|[Ff]orbidden", "ask the cluster's administrator, or name your namespace: namespace ="),
     (r"[Uu]nauthorized|provide credentials", "log in to the cluster again"),
     (r"already exists", "tare clean"),
 )
@@ -33,7 +33,7 @@ _NO_ANSWER_HINT = "does the cluster run, and does kubectl use the right context?
 
 
 class ClusterError(TrialFailed):
-    """The cluster has answered a request with an error; `reason` is its word for it, such as `Forbidden`."""
+    """Error response of the cluster; `reason` is the response's reason, such as `Forbidden`."""
 
     def __init__(self, message: str, hint: str, reason: str) -> None:
         super().__init__(message, hint)
@@ -42,26 +42,26 @@ class ClusterError(TrialFailed):
 
 @dataclass(frozen=True)
 class Kubectl:
-    """The client on a host, for one context of its kubeconfig; empty for the current one."""
+    """kubectl on a host, with a context of its kubeconfig; "" for the current context."""
 
     host: Host
     context: str = ""
 
     def argv(self, *words: str) -> tuple[str, ...]:
-        """Return the command line of the client."""
-        chosen = (f"--context={self.context}",) if self.context else ()
-        return ("kubectl", *chosen, *words)
+        """Return a command line of kubectl."""
+        context = (f"--context={self.context}",) if self.context else ()
+        return ("kubectl", *context, *words)
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the resource at a path; raises Refused, or TrialFailed without an answer."""
+        """Return the resource at a path; raises ClusterError if the cluster refuses, TrialFailed without a response."""
         return self._request("get", "--raw", path)
 
     def create(self, path: str, resource: dict[str, Any]) -> dict[str, Any]:
-        """Create a resource below a path, and return it as the cluster has it; raises as `get`."""
+        """Create a resource below a path; return the created resource. Raises the same errors as `get`."""
         return self._request("create", "--raw", path, "--filename=-", text=json.dumps(resource))
 
     def watch_command(self, path: str) -> tuple[str, ...]:
-        """Return the command line that prints a JSON line for each change of the resources at a path with a query."""
+        """Return the command that prints a JSON line per change of the resources at `path`, which must have a query."""
         return self.argv("get", "--raw", f"{path}&watch=1")
 
     def _request(self, *words: str, text: str = "") -> dict[str, Any]:
@@ -79,20 +79,20 @@ class Kubectl:
             ) from error
         if output.exit_code:
             raise translate_error(output)
-        found = json.loads(output.text)
-        return found if isinstance(found, dict) else {}
+        response = json.loads(output.text)
+        return response if isinstance(response, dict) else {}
 
 
 def translate_error(output: Output) -> TrialFailed:
-    """Return the error that the client has printed, with a hint."""
+    """Return kubectl's error message as an exception with a hint."""
     words = last_lines(output.stderr.decode("utf-8", "replace")) or f"kubectl: exit code {output.exit_code}"
-    found = _PREFIX.match(words)
-    what = words[found.end() :] if found else words
+    prefix = _PREFIX.match(words)
+    what = words[prefix.end() :] if prefix else words
     if "Client.Timeout exceeded" in what or "i/o timeout" in what or "deadline exceeded" in what:
         return TrialFailed(f"the cluster does not answer within {REQUEST_TIMEOUT_SECONDS:g} s", _NO_ANSWER_HINT)
     hint = next((hint for pattern, hint in _HINTS if re.search(pattern, what)), "")
     if "exceeded quota" in what:
         return Unschedulable(f"the cluster refuses: {what}", hint)
-    if found and found["reason"]:
-        return ClusterError(f"the cluster refuses: {what}", hint or "`tare show` has the command", found["reason"])
+    if prefix and prefix["reason"]:
+        return ClusterError(f"the cluster refuses: {what}", hint or "`tare show` has the command", prefix["reason"])
     return TrialFailed(f"no answer of the cluster: {what}", hint or _NO_ANSWER_HINT)

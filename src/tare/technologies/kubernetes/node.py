@@ -1,7 +1,7 @@
-"""A pod as its node sees it: cgroups, runtime helpers, root and containerd events.
+"""Pod on its node: control groups, runtime helpers, root file system and containerd events.
 
-It is found by its numbers alone, whatever its runtime is: the name of its control group contains the pod's uid, and the
-command lines of the runtime's processes contain the numbers of the pod's containers, or of the sandbox around them.
+tare finds a pod by IDs, which works with every runtime: the name of its control group contains the pod's UID, and the
+command lines of the runtime's processes contain the ID of a container or of its sandbox.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tare.technologies.containerd.namespace import ContainerdNamespace
 _SECONDS = 30.0
 _NUMBER = re.compile(r"[0-9a-f]{64}")
 _MOUNTS = "/proc/self/mounts"
-# The children first: in version 1, a group's CPUs must include those of the groups below it.
+# Deepest groups first: in cgroup version 1, a group's CPUs must include those of the groups below it.
 _PIN = 'find "$1" -depth -type d | while read -r group; do echo "$2" > "$group/cpuset.cpus" || exit 1; done'
 SPACE = ContainerdNamespace("k8s.io")
 _CONTAINERD_OF_NODE_SECONDS = 60.0
@@ -32,7 +32,7 @@ _POD, _UID = "io.kubernetes.pod.name", "io.kubernetes.pod.uid"
 
 @dataclass(frozen=True)
 class ContainerRoot:
-    """The folders of a container's root: what it has written, and the layers of its image; empty where unknown."""
+    """Root of a container: the upper layer, which it writes to, and the layers of its image; empty if unknown."""
 
     upper: str = ""
     lower: tuple[str, ...] = ()
@@ -40,9 +40,10 @@ class ContainerRoot:
 
 @dataclass(frozen=True)
 class PodOnNode:
-    """A pod on a node; `group` is its folder where memory is counted, `container_group` that of the container.
+    """Pod on a node.
 
-    `helpers` are the runtime's processes, such as its shim and its monitor.
+    `group` is the folder of its control group in the memory controller, "" if there is none. `container_group` is the
+    container's folder below it. `helpers` are the IDs of the runtime's processes, such as its shim and its monitor.
     """
 
     host: Host
@@ -53,7 +54,7 @@ class PodOnNode:
 
     @classmethod
     def find_starting(cls, host: Host, uid: str) -> Self:
-        """Return a pod none of whose containers may have started; its group is empty if the kubelet has made none."""
+        """Return a pod whose containers may not have started; its `group` is "" if the kubelet has not made it yet."""
         root = parse_layout(host.read(_MOUNTS)).mounts["memory"]
         # systemd's names of groups have underscores in place of hyphens.
         names = ("-name", f"*pod{uid}*", "-o", "-name", f"*pod{uid.replace('-', '_')}*")
@@ -67,19 +68,18 @@ class PodOnNode:
         if not group:
             raise TrialFailed("the node has no control group of the pod", "which cgroup driver does its kubelet use?")
         below = host.run("find", group, "-mindepth", "1", "-type", "d", timeout=_SECONDS).text.split()
-        own = next((path for path in below if container in path), group)
-        numbers = {found[0] for path in below if (found := _NUMBER.search(path))} | {container, sandbox} - {""}
+        container_group = next((path for path in below if container in path), group)
+        numbers = {match[0] for path in below if (match := _NUMBER.search(path))} | {container, sandbox} - {""}
         listed = host.run("pgrep", "--full", "|".join(sorted(numbers)), timeout=_SECONDS, check=False).text.split()
-        return cls(host, group, own, container, tuple(map(int, listed)))
+        return cls(host, group, container_group, container, tuple(map(int, listed)))
 
     def processes(self) -> tuple[int, ...]:
-        """Return the numbers of all its processes, those of the container first."""
+        """Return the IDs of all processes of the pod, with the container's first."""
         within = (*processes_below(self.host, self.container_group), *processes_below(self.host, self.group))
         return tuple(dict.fromkeys((*within, *self.helpers)))
 
     def pin(self, cpus: str) -> bool:
-        """Pin it to CPUs; return whether that could be done."""
-        # Before the runtime starts: gVisor counts CPUs at its start, and saw 2 for a limit of 1 if pinned later.
+        """Pin the pod to CPUs; return whether it succeeded."""
         layout = parse_layout(self.host.read(_MOUNTS))
         if not self.group or "cpuset" not in layout.mounts:
             return False
@@ -87,18 +87,18 @@ class PodOnNode:
         return not self.host.run("sh", "-c", _PIN, "sh", folder, cpus, timeout=_SECONDS, check=False).exit_code
 
     def find_root(self) -> ContainerRoot:
-        """Find the folders of the container's root among the machine's mounts."""
+        """Return the folders of the container's root, from the machine's mounts; empty without an overlay mount."""
         for line in self.host.read("/proc/1/mounts").splitlines():
-            _, place, kind, options = line.split()[:4]
-            if kind == "overlay" and self.container in place:
-                found = dict(option.partition("=")[::2] for option in options.split(","))
-                return ContainerRoot(found.get("upperdir", ""), tuple(found.get("lowerdir", "").split(":")))
+            _, target, kind, text = line.split()[:4]
+            if kind == "overlay" and self.container in target:
+                options = dict(option.partition("=")[::2] for option in text.split(","))
+                return ContainerRoot(options.get("upperdir", ""), tuple(options.get("lowerdir", "").split(":")))
         return ContainerRoot()
 
 
 @dataclass(frozen=True)
 class ContainerEvent:
-    """Something that has happened to a container, such as `/tasks/start`; `pod` is its pod's name, if known."""
+    """Event of containerd about a container, such as `/tasks/start`; `pod` is the pod's name, "" if unknown."""
 
     topic: str
     container: str
@@ -107,9 +107,9 @@ class ContainerEvent:
 
 @dataclass(frozen=True)
 class Container:
-    """A container of a pod as containerd describes it. The sandbox, which is a container too, has the `address`.
+    """Container of a pod, as containerd describes it.
 
-    `sandbox_id` is the number of the sandbox that another container is in.
+    The pod's sandbox is a container, too: it has the `address`. The other containers have its ID as `sandbox_id`.
     """
 
     number: str
@@ -122,16 +122,16 @@ class Container:
 
 
 def parse_event(line: str) -> ContainerEvent | None:
-    """Read a line of `ctr events`; None for what is about no container."""
-    found = _EVENT.search(line)
-    fields = json.loads(found[2]) if found else {}
+    """Parse a line of `ctr events`; return None if it is not about a container."""
+    match = _EVENT.search(line)
+    fields = json.loads(match[2]) if match else {}
     number = fields.get("container_id") or fields.get("id")
     labels = fields.get("labels") or {}
-    return ContainerEvent(found[1], str(number), labels.get(_POD, "")) if found and number else None
+    return ContainerEvent(match[1], str(number), labels.get(_POD, "")) if match and number else None
 
 
 def parse_container(text: str) -> Container:
-    """Read what `ctr containers info` prints."""
+    """Parse the output of `ctr containers info`."""
     fields: dict[str, Any] = json.loads(text)
     labels = fields.get("Labels") or {}
     extensions = fields.get("Extensions") or {}
@@ -147,17 +147,17 @@ def parse_container(text: str) -> Container:
 
 
 def _decode_metadata(extension: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the metadata that the Kubernetes part of containerd keeps with a sandbox."""
-    value = extension.get("value") or extension.get("Value") or ""
+    """Return the metadata that containerd's CRI plug-in stores with a sandbox or container; empty if unreadable."""
+    value = extension.get("value") or extension.get("Value") or ""  # the key's case depends on containerd's version
     try:
-        found = json.loads(base64.b64decode(value))
+        document = json.loads(base64.b64decode(value))
     except ValueError:
         return {}
-    return dict(found.get("Metadata") or {})
+    return dict(document.get("Metadata") or {})
 
 
 def read_container(host: Host, number: str) -> Container:
-    """Return a container by its number, or as good as nothing if it is gone."""
+    """Return a container by its ID; all fields but the ID are empty if it no longer exists."""
     output = host.run(
         *SPACE.ctr_command("containers", "info", number), timeout=_CONTAINERD_OF_NODE_SECONDS, check=False
     )

@@ -1,7 +1,7 @@
-"""Follow a pod to readiness, explain its failures, and use it as a host.
+"""Pod of a cluster: its start up to readiness, the reasons of its failures, and its inside as a host.
 
-containerd reports at once and to the microsecond, while a cluster hears of a started container after up to a second.
-The address is known from containerd, too, as soon as the pod's sandbox has it.
+tare follows the events of containerd in addition to those of the cluster. containerd reports a started container at
+once, with microseconds, and the address as soon as the pod's sandbox has it. The cluster reports up to a second later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tare.model.trial import OutputLine
 from tare.technologies.kubernetes import node as containerd
 from tare.technologies.kubernetes.kubectl import ClusterError, Kubectl
 
-# Why a container waits that will not run without somebody's help, each with a hint.
+# Reasons of a waiting container that will not start by itself, each with a hint.
 _WAITING_HINTS = {
     "ErrImageNeverPull": "has the node lost the image? Try again",
     "ErrImagePull": "can the node pull this image? See `image`",
@@ -34,23 +34,22 @@ _WAITING_HINTS = {
     "CrashLoopBackOff": "see the stack's `pod`",
 }
 _NO_CAPACITY_HINT = "the node must have room for all pods of a block, and each taint a toleration: docs/kubernetes.md"
-_NO_CAPACITY = re.compile(
-    r"\bInsufficient \S|\bToo many pods\b"
-)  # how the scheduler refuses what other pods have taken
+# The scheduler's messages if other pods use the capacity of the node.
+_NO_CAPACITY = re.compile(r"\bInsufficient \S|\bToo many pods\b")
 _NO_HANDLER = re.compile(
     r"no runtime for \"(?P<one>[^\"]+)\"|failed to find runtime handler (?P<other>\S+)|"
     r"unknown runtime handler \"?(?P<third>[\w.-]+)"
 )
-_WARNING_INTERVAL_SECONDS = 2.0  # after a silence of this length, look for warnings
-_CONNECT_SECONDS = 0.25  # until both clients listen
+_WARNING_INTERVAL_SECONDS = 2.0  # silence after which tare requests the warnings about the pod
+_CONNECT_SECONDS = 0.25  # until both clients are connected
 _Kind = Literal["pod", "containerd"]
-_REPORT_SECONDS = 3.0  # until the cluster has heard of the end of a container
+_REPORT_SECONDS = 3.0  # until the cluster reports the end of a container
 _PAUSE_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
 class PodState:
-    """How far a pod is. Texts are empty until they are known; `read_container` is the number that the runtime gives."""
+    """State of a pod. Texts are "" until they are known; `container` is the container's ID in the runtime."""
 
     uid: str = ""
     node: str = ""
@@ -61,7 +60,7 @@ class PodState:
 
 
 def pod_state(pod: Mapping[str, Any]) -> PodState:
-    """Return how far a pod is."""
+    """Return the state of a pod from the cluster's JSON."""
     status = pod.get("status") or {}
     containers: Sequence[Mapping[str, Any]] = status.get("containerStatuses") or ()
     first = containers[0] if containers else {}
@@ -76,7 +75,7 @@ def pod_state(pod: Mapping[str, Any]) -> PodState:
 
 
 def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
-    """Return why a pod does not run and will not without help; None for one that may come to run, or runs."""
+    """Return the error of a pod that will not run by itself; None if it runs or may still start."""
     status = pod.get("status") or {}
     for container in status.get("containerStatuses") or ():
         state = container.get("state") or {}
@@ -96,20 +95,20 @@ def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
 
 
 def image_fault(image: str, ran: str, first: str) -> TrialFailed | None:
-    """Return what is wrong with the bytes that a pod has run; None if they are the right ones.
+    """Return the error if a pod ran another image than requested; None if it ran the right one.
 
-    `image` is the name that the pod was asked for with, `ran` what the cluster reports to run (`imageID`), and `first`
-    what it has reported of the first pod of the run with this name.
+    `image` is the requested name, `ran` the `imageID` that the cluster reports, and `first` the `imageID` of the run's
+    first pod with this name.
     """
-    wanted, found = image.partition("@")[2], _digest(ran)
-    if not found:
+    requested, observed = image.partition("@")[2], _digest(ran)
+    if not observed:
         return TrialFailed("the cluster does not report the digest of the pod's image", "see the pod's imageID")
-    if wanted and found != wanted:
+    if requested and observed != requested:
         hint = "let the node pull the image from its registry, or leave the digest out of `image`"
-        return TrialFailed(f"the pod ran the image {found}, and not {wanted}, which `image` names", hint)
-    if _digest(first) not in ("", found):
-        what = f"the pod ran the image {found}, but the first one of this run {_digest(first)}: {image} has moved"
-        return TrialFailed(what, f'name the image by its digest: image = "…@{found}"')
+        return TrialFailed(f"the pod ran the image {observed}, and not {requested}, which `image` names", hint)
+    if _digest(first) not in ("", observed):
+        what = f"the pod ran the image {observed}, but the first one of this run {_digest(first)}: {image} has moved"
+        return TrialFailed(what, f'name the image by its digest: image = "…@{observed}"')
     return None
 
 
@@ -119,16 +118,16 @@ def _digest(image_id: str) -> str:
 
 
 def deletion_error() -> TrialFailed:
-    """Return the reason of a pod that is gone, or going, and was not deleted by tare."""
+    """Return the error of a pod that was deleted, but not by tare."""
     return TrialFailed("somebody else has deleted the pod, or the cluster has evicted it", "kubectl get events")
 
 
 def warning_fault(message: str) -> TrialFailed | None:
-    """Return what a warning about a pod means, if it will not run without help."""
-    found = _NO_HANDLER.search(message)
-    if found is None:
+    """Return the error if a warning means that the pod will not start by itself; None for other warnings."""
+    match = _NO_HANDLER.search(message)
+    if match is None:
         return None
-    handler = next(name for name in found.groups() if name)
+    handler = next(name for name in match.groups() if name)
     what = f'the node has no runtime handler "{handler}", which the RuntimeClass names'
     return TrialFailed(what, "install the runtime on the node, and add the handler to its container runtime's settings")
 
@@ -144,9 +143,8 @@ def _termination_error(ended: Mapping[str, Any], status: Mapping[str, Any]) -> T
 
 def _failure_error(status: Mapping[str, Any]) -> TrialFailed:
     what = f"{status.get('reason', 'Failed')}: {status.get('message', '')}".rstrip(": ")
-    kind = (
-        Unschedulable if str(status.get("reason")).startswith("OutOf") else TrialFailed
-    )  # such as OutOfcpu, by kubelet
+    # The kubelet refuses a pod without capacity by a reason such as OutOfcpu.
+    kind = Unschedulable if str(status.get("reason")).startswith("OutOf") else TrialFailed
     return kind(f"the pod has failed: {what}", _NO_CAPACITY_HINT)
 
 
@@ -157,10 +155,10 @@ def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
 
 @dataclass
 class PodStart:
-    """What is known so far of a pod's start; moments are in seconds of the monotonic clock.
+    """Start of a pod: its state, and its moments in seconds of the monotonic clock.
 
-    `on_sandbox` is called once when the pod has a control group and its sandbox is about to start, as far as containerd
-    reports that; `on_address` is called once with the pod's address.
+    `on_sandbox` is called once, when the pod has a control group and its sandbox is about to start; it is not called
+    if containerd does not report this event. `on_address` is called once with the pod's address.
     """
 
     kubectl: Kubectl
@@ -170,14 +168,14 @@ class PodStart:
     on_address: Callable[[str], None]
     state: PodState = field(default_factory=PodState)
     moments: dict[str, float] = field(default_factory=dict)
-    _start_seconds: dict[str, float] = field(default_factory=dict)  # by the container's number
+    _start_seconds: dict[str, float] = field(default_factory=dict)  # by the container's ID
     _address: str = ""
     _sandbox: str = ""
     _lines: queue.SimpleQueue[tuple[_Kind, OutputLine | None]] = field(default_factory=queue.SimpleQueue)
 
     @property
     def pods(self) -> str:
-        """Path of the pods of its namespace."""
+        """Path of the pods of the namespace."""
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     @property
@@ -187,7 +185,7 @@ class PodStart:
 
     @contextmanager
     def follow(self, host: Host, has_containerd_events: bool) -> Iterator[None]:
-        """Listen to the cluster for the block and, where containerd `has_containerd_events`, to that."""
+        """Context manager: receive the cluster's events, and containerd's if `has_containerd_events`."""
         path = f"{self.pods}?fieldSelector=metadata.name%3D{self.name}"
         with ExitStack() as stack:
             process = stack.enter_context(host.spawn(*self.kubectl.watch_command(path)))
@@ -195,11 +193,15 @@ class PodStart:
             if has_containerd_events:
                 events = stack.enter_context(host.spawn(*containerd.SPACE.ctr_command("events")))
                 events.listen(lambda line: self._lines.put(("containerd", line)))
+            # Neither client reports that it is connected, and events before that are lost.
             time.sleep(_CONNECT_SECONDS)
             yield
 
     def await_ready(self, seconds: float) -> None:
-        """Follow until the cluster reports that the pod is ready; raises TrialFailed with the reason, and TimedOut."""
+        """Wait until the cluster reports that the pod is ready.
+
+        Raises TrialFailed with the reason if it will not become ready, and TimedOut after `seconds`.
+        """
         deadline = time.monotonic() + seconds
         while not self.state.ready:
             try:
@@ -249,14 +251,14 @@ class PodStart:
             self.on_address(address)
 
     def _add_container_moments(self) -> None:
-        """Find the moments of this pod's containers among those of all."""
+        """Record the starts of this pod's containers among those of all containers of the node."""
         for number, seconds in self._start_seconds.items():
-            found = containerd.read_container(self.kubectl.host, number)
-            if (found.pod, found.uid) == (self.name, self.state.uid):
-                self.moments["sandbox" if found.is_sandbox else "container"] = seconds
+            container = containerd.read_container(self.kubectl.host, number)
+            if (container.pod, container.uid) == (self.name, self.state.uid):
+                self.moments["sandbox" if container.is_sandbox else "container"] = seconds
 
     def _look_for_warnings(self, is_late: bool, seconds: float) -> None:
-        """Raise what warnings about the pod mean."""
+        """Raise the error that a warning about the pod means, and TimedOut if `is_late`."""
         path = (
             f"/api/v1/namespaces/{self.namespace}/events?fieldSelector=involvedObject.name%3D{self.name},type%3DWarning"
         )
@@ -270,7 +272,10 @@ class PodStart:
 
 
 class PodHost(ExecHost):
-    """A host behind `kubectl exec`; `enter` is a command inside that starts all others, `path` the pod's own."""
+    """Inside of a pod, as a host behind `kubectl exec`.
+
+    `path` is the pod's path in the cluster. `enter` is a command prefix for all commands inside.
+    """
 
     def __init__(self, outer: Host, kubectl: Kubectl, path: str, enter: Sequence[str]) -> None:
         namespace, name = path.split("/")[-3], path.rsplit("/", maxsplit=1)[-1]
@@ -281,7 +286,7 @@ class PodHost(ExecHost):
         self._path = path
 
     def connection_error(self, last_output: str) -> TrialFailed | None:
-        """Return why the pod has ended or the cluster does not say; None if the pod runs. See `Host`."""
+        """Return the reason why the pod has ended, or the error of the cluster; None if the pod runs. See `Host`."""
         if lost := self.outer.connection_error(last_output):
             return lost
         deadline = time.monotonic() + _REPORT_SECONDS

@@ -1,17 +1,18 @@
 """Kubernetes: a pod of a cluster, with the runtime that its RuntimeClass names; the user's `kubectl` controls it.
 
-tare runs on the node that the pods run on: there it imports the image into containerd, pins the pod to its CPUs, and
-sees what the pod costs its node, with the runtime's helpers outside of the pod's control group. The pod is of the
-quality-of-service class Guaranteed: its requests are its limits. The client reaches it at the pod's address.
+tare runs on the node of the pods. There, it imports the image into containerd, pins the pod to its CPUs, and measures
+the footprint of the pod on its node, including the runtime's helpers outside of the pod's control group. The pod has
+the quality-of-service class Guaranteed: its requests equal its limits. The client reaches it at the pod's address.
 
-In suites, `pod` is this technology too, and `pod-gvisor` is it with runtime_class = "gvisor".
+In suites, `pod` is another name of this technology, and `pod-gvisor` has runtime_class = "gvisor".
 
-Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime; `context` is one of
-the kubeconfig's, by default the current one. `namespace` is an existing one for the pods; by default tare makes one for
-the run and deletes it. `node` is the name of this machine's node, which tare finds by itself. `pod` is a table that is
-merged into the pod's `spec`, with its `annotations` and `labels`, and a table `container` for that of the
-container. `image` is the name of the image in a registry, for nodes to which none can be imported. All pods of a
-run must have the same bytes under this name, and those of its digest where it has one (`name@sha256:…`).
+Settings: `runtime_class` is the pod's `runtimeClassName`, by default the cluster's default runtime. `context` is a
+context of the kubeconfig, by default the current one. `namespace` is an existing namespace for the pods; by default,
+tare makes one for the run and deletes it. `node` is the name of this machine's node, by default the node that tare
+finds. `pod` is a table that is merged into the pod's `spec`; its `annotations` and `labels` go into the metadata, and
+its table `container` into the container. `image` is the name of the image in a registry, for nodes into which tare
+cannot import an image. All pods of a run must have the same bytes under this name, and those of the digest if the name
+has one (`name@sha256:…`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ _SECONDS = 60.0
 _CLIENT_PACKAGE = "kubernetes-client"
 _CONTAINER = "tare"
 _VOLUME = "tare-volume"
-_EXEC_IN = "/usr/lib/tare/exec_in"  # in the image: it sets the limit of open files, which Kubernetes cannot
+_EXEC_IN = "/usr/lib/tare/exec_in"  # in the image: it sets the limit on open files, which Kubernetes cannot set
 _FORWARDING = "/proc/sys/net/ipv4/ip_forward"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _RESERVED_KEYS = ("containers", "nodeName", "restartPolicy", "runtimeClassName")
@@ -78,7 +79,7 @@ class Kubernetes(Technology):
     network_path = "pod"
     short_name = "pod"
     variant_setting = "runtime_class"
-    needs_local_client = True  # elsewhere, no route leads to a pod
+    needs_local_client = True  # no route leads to a pod from machines outside of the cluster
 
     runtime_class: str = ""
     context: str = ""
@@ -89,7 +90,7 @@ class Kubernetes(Technology):
 
     @property
     def expected_differences(self) -> Mapping[str, str]:
-        """What the container runtime mounts, and what a runtime class with another kernel makes."""
+        """The mounts of the container runtime, and with a runtime class also the differences of another kernel."""
         kernel = (
             {**KERNEL_DIFFERENCES, **Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
             if self.runtime_class
@@ -104,7 +105,7 @@ class Kubernetes(Technology):
 
     @property
     def debian_packages(self) -> tuple[str, ...]:
-        """The packages for its tools, but for the client: clusters have their own, of their version."""
+        """The packages of its tools except the client: clusters ship a kubectl of their version."""
         return tuple(package for package in super().debian_packages if package != _CLIENT_PACKAGE)
 
     def kubectl(self, host: Host) -> Kubectl:
@@ -112,7 +113,7 @@ class Kubernetes(Technology):
         return Kubectl(host, self.context)
 
     def version(self, host: Host) -> str:
-        """Return the version of the cluster's API server."""
+        """Return the version of the cluster's API server; "" if there is no kubectl or no response."""
         if find_missing_tools(host, {"kubectl": ""}):
             return ""
         try:
@@ -121,7 +122,7 @@ class Kubernetes(Technology):
             return ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the cluster answers, has the RuntimeClass, and has this machine as a node."""
+        """Return missing tools, or the problem of the cluster, of its RuntimeClass, or of this node."""
         if missing := find_missing_tools(host, self.tools):
             return missing
         try:
@@ -142,14 +143,15 @@ class Kubernetes(Technology):
         self._find_node(kubectl)
         if not self.namespace:
             review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
-            answer = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
-            if not answer.get("status", {}).get("allowed"):
+            response = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            if not response.get("status", {}).get("allowed"):
                 return (Problem("you may not create namespaces in the cluster", 'namespace = "one of yours"'),)
         return ()
 
     def _find_node(self, kubectl: Kubectl) -> dict[str, Any]:
-        """Return the node that is the client's machine; raises TrialFailed."""
+        """Return the node on whose machine kubectl runs; raises TrialFailed if the machine is no node."""
         nodes = kubectl.get("/api/v1/nodes")["items"]
+        # A node's name need not be the machine's host name, but the boot ID is unique.
         boot = kubectl.host.read(BOOT_ID).strip()
         here = [node for node in nodes if node["status"]["nodeInfo"]["bootID"] == boot]
         names = [node["metadata"]["name"] for node in here]
@@ -163,7 +165,7 @@ class Kubernetes(Technology):
         return next(node for node in here if self.node in ("", node["metadata"]["name"]))
 
     def prepare_image(self, host: Host, image: Image) -> None:
-        """Import the image into the node's containerd, once: it stays there under the name of its content."""
+        """Import the image into the node's containerd, unless it has it; the name has the hash of the content."""
         if not self.image and not SPACE.has_image(host, _image_name(image)):
             ensure_archive(host, image)
             SPACE.import_image(host, image, _image_name(image), ENVIRONMENT)
@@ -174,7 +176,7 @@ class Kubernetes(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Create a pod, wait until the cluster reports that it is ready, and enter it once."""
+        """Create a pod, and wait until the cluster reports that it is ready."""
         launch.prepare_image(self, host)
         kubectl, cache = self.kubectl(host), launch.cache
         node = json.loads(cache.read_once(f"node of {self!r}", lambda: json.dumps(self._find_node(self.kubectl(host)))))
@@ -187,7 +189,7 @@ class Kubernetes(Technology):
             uids: list[str] = []
 
             def pin() -> None:
-                """Pin the pod before its runtime starts, which may look at its CPUs only then."""
+                """Pin the pod before its runtime starts: some runtimes read the number of CPUs only at the start."""
                 for uid in uids:
                     PodOnNode.find_starting(launch.ledger.host, uid).pin(launch.cpu_list)
 
@@ -208,17 +210,17 @@ class Kubernetes(Technology):
         self, host: Host, launch: LaunchRequest, start: PodStart, node: Mapping[str, Any]
     ) -> Instance:
         state, helper, reader = start.state, launch.ledger.setup_helper, launch.ledger.host
-        found = read_container(start.kubectl.host, state.container)
-        pod = PodOnNode.find_running(reader, state.uid, state.container, found.sandbox_id)
+        container = read_container(start.kubectl.host, state.container)
+        pod = PodOnNode.find_running(reader, state.uid, state.container, container.sandbox_id)
         root = pod.find_root()
         pinned = pod.pin(launch.cpu_list)
         cautions = [] if pinned else [Caution("pod-not-pinned", "the pod may run on every CPU of its node")]
         variables = (word for variable in ENVIRONMENT for word in ("-e", variable))
         enter = (_EXEC_IN, "-f", str(launch.limits.open_files), *variables, "--")
         inside = PodHost(host, start.kubectl, start.path, enter)
-        if kata.is_kata(found.runtime):
+        if kata.is_kata(container.runtime):
             kata.pin_processes(reader, pod.helpers, launch.cpu_list)
-            cautions += kata.instance_cautions(reader, inside, found.runtime)
+            cautions += kata.instance_cautions(reader, inside, container.runtime)
         return Instance(
             name=launch.name,
             inside=inside,
@@ -226,7 +228,7 @@ class Kubernetes(Technology):
             network_path=self.network_path,
             processes=pod.processes,
             proof={
-                **self._proof(start, node, found),
+                **self._proof(start, node, container),
                 "control group": pod.group,
                 "kernel": launch.cache.read_once(f"kernel of {self!r}", lambda: kernel_version(inside)),
             },
@@ -236,36 +238,38 @@ class Kubernetes(Technology):
         )
 
     def _check_image(self, launch: LaunchRequest, image_id: str) -> None:
-        """Raise TrialFailed if a registry's image is not the one that earlier pods ran, or that its name pins."""
+        """Raise TrialFailed if the pod's image differs from that of earlier pods, or from the digest in `image`."""
         if self.image:
             first = launch.cache.read_once(f"what {self.image} of {self.context} is", lambda: image_id)
             if fault := image_fault(self.image, image_id, first):
                 raise fault
 
-    def _proof(self, start: PodStart, node: Mapping[str, Any], found: Container) -> dict[str, str]:
-        """Return what ran the pod, as the cluster and the node's containerd report it."""
+    def _proof(self, start: PodStart, node: Mapping[str, Any], container: Container) -> dict[str, str]:
+        """Return the software that ran the pod, as the cluster and the node's containerd report it."""
         info = node["status"]["nodeInfo"]
         proof = {
             "kubelet": info["kubeletVersion"],
             "container runtime": info["containerRuntimeVersion"],
-            "runtime": found.runtime or "unknown",
+            "runtime": container.runtime or "unknown",
             "node": node["metadata"]["name"],
             "image": start.state.image,
         }
         if self.runtime_class:
-            kind = start.kubectl.get(f"{_CLASSES}/{self.runtime_class}")
-            overhead = (kind.get("overhead") or {}).get("podFixed") or {}
-            declared = ", ".join(f"{name} {amount}" for name, amount in sorted(overhead.items()))
-            proof |= {"RuntimeClass": self.runtime_class, "handler": kind["handler"], "podFixed": declared or "none"}
+            runtime_class = start.kubectl.get(f"{_CLASSES}/{self.runtime_class}")
+            overhead = (runtime_class.get("overhead") or {}).get("podFixed") or {}
+            declared = ", ".join(f"{name} {amount}" for name, amount in sorted(overhead.items())) or "none"
+            handler = runtime_class["handler"]
+            proof |= {"RuntimeClass": self.runtime_class, "handler": handler, "podFixed": declared}
         return proof
 
     def _manifest(self, launch: LaunchRequest, namespace: str, node: str) -> dict[str, Any]:
-        """Return the pod as the cluster is asked for it."""
+        """Return the manifest of the pod; raises TrialFailed if the setting `pod` has a key that tare sets."""
         amounts = {"cpu": str(len(launch.limits.cpus)), "memory": str(launch.limits.memory_bytes)}
         init = (INIT, launch.listen_address("0.0.0.0"))  # noqa: S104 - inside the pod
-        own = {key: value for key, value in self.pod.items() if key not in ("annotations", "labels", "container")}
-        if refused := [key for key in own if key in _RESERVED_KEYS]:
-            raise TrialFailed(f"pod: {refused[0]} is tare's to set", "leave it out; `container` is for the container")
+        user_spec = {key: value for key, value in self.pod.items() if key not in ("annotations", "labels", "container")}
+        if reserved := [key for key in user_spec if key in _RESERVED_KEYS]:
+            hint = "leave it out; `container` is for the container"
+            raise TrialFailed(f"pod: {reserved[0]} is set by tare", hint)
         container = {
             "name": _CONTAINER,
             "image": self.image or _image_name(launch.image),
@@ -275,13 +279,13 @@ class Kubernetes(Technology):
             "securityContext": {"capabilities": {"drop": ["ALL"], "add": [name[4:] for name in CAPABILITIES]}},
             **({"volumeMounts": [{"name": _VOLUME, "mountPath": VOLUME}]} if launch.volume_bytes else {}),
         }
-        # An affinity, not `nodeName`: the scheduler then is part of the start, and says why a pod has no room.
+        # An affinity, not `nodeName`: the scheduler then checks the node's capacity, and reports if there is none.
         here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}}
         spec = {
             "affinity": {"nodeAffinity": required},
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
+            "automountServiceAccountToken": False,  # the programs inside must not reach the cluster
+            "enableServiceLinks": False,  # its variables would differ from those of other stacks
             "hostname": HOST_NAME,
             "securityContext": {"sysctls": [{"name": UNPRIVILEGED_PORT_SYSCTL, "value": "0"}]},
             "restartPolicy": "Never",
@@ -291,17 +295,17 @@ class Kubernetes(Technology):
             "containers": [_merge_tables(container, self.pod.get("container", {}))],
         }
         labels = {"app.kubernetes.io/managed-by": "tare", **self.pod.get("labels", {})}
-        about = {"name": launch.name, "namespace": namespace, "labels": labels}
+        names = {"name": launch.name, "namespace": namespace, "labels": labels}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {**about, "annotations": dict(self.pod.get("annotations", {}))},
-            "spec": _merge_tables(spec, own),
+            "metadata": {**names, "annotations": dict(self.pod.get("annotations", {}))},
+            "spec": _merge_tables(spec, user_spec),
         }
 
     @contextmanager
     def _create_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
-        """Make the run's namespace; delete it after the block, with all that is in it."""
+        """Context manager: make the run's namespace; delete it with all its contents after the block."""
         name = launch.network.prefix
         remove = ("delete", "namespace", name, "--ignore-not-found", "--timeout=50s")
         with launch.ledger.register_undo(*self._undo_command(host, launch, *remove)):
@@ -309,14 +313,14 @@ class Kubernetes(Technology):
             yield name
 
     def _undo_command(self, host: Host, launch: LaunchRequest, *words: str) -> tuple[str, ...]:
-        """Return a command of the client that works for `tare clean`, whose environment may be another one."""
+        """Return a kubectl command with its kubeconfig: `tare clean` may run it in another environment."""
         script = ("sh", "-c", 'printf %s "$KUBECONFIG"')
         config = launch.cache.read_once("KUBECONFIG", lambda: launch.ledger.host.run(*script, timeout=_SECONDS).text)
         return (*(("env", f"KUBECONFIG={config}") if config else ()), *self.kubectl(host).argv(*words))
 
 
 def _list_runtime_classes(kubectl: Kubectl) -> list[str]:
-    return [each["metadata"]["name"] for each in kubectl.get(_CLASSES)["items"]]
+    return [item["metadata"]["name"] for item in kubectl.get(_CLASSES)["items"]]
 
 
 def _other_node_hint(nodes: Sequence[str]) -> str:
@@ -329,27 +333,27 @@ def _image_name(image: Image) -> str:
 
 
 def _merge_tables(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with another one merged into it: tables by key, lists of tables joined, all else replaced."""
+    """Return `base` merged with `more`: tables are merged by key, lists of tables joined, other values replaced."""
     return {**base, **{key: _merge_values(base.get(key), value) for key, value in more.items()}}
 
 
-def _merge_values(mine: object, theirs: object) -> object:
-    match mine, theirs:
+def _merge_values(base: object, more: object) -> object:
+    match base, more:
         case Mapping(), Mapping():
-            return _merge_tables(mine, theirs)
+            return _merge_tables(base, more)
         case [Mapping(), *_], [Mapping(), *_]:
-            return [*mine, *theirs]
+            return [*base, *more]
         case _:
-            return theirs
+            return more
 
 
 @contextmanager
 def _forward_packets(host: Host, launch: LaunchRequest) -> Iterator[str]:
-    """Let the machine forward packets between the client and its pods, whatever its firewall does with others."""
+    """Context manager: let the machine forward packets between the client and its pods, despite its firewall."""
     port = f"{launch.network.prefix}-m"
     with ExitStack() as stack:
-        for way in ("-i", "-o"):
-            rule = ("FORWARD", way, port, "-m", "comment", "--comment", launch.network.prefix, "-j", "ACCEPT")
+        for direction in ("-i", "-o"):
+            rule = ("FORWARD", direction, port, "-m", "comment", "--comment", launch.network.prefix, "-j", "ACCEPT")
             stack.enter_context(launch.ledger.register_undo("iptables", "-w", "-D", *rule))
             host.run("iptables", "-w", "-I", *rule, timeout=_SECONDS)
         host.run("sh", "-c", f"echo 1 > {_FORWARDING}", timeout=_SECONDS)  # the network's own undo restores it

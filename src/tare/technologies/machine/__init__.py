@@ -1,1 +1,1 @@
-"""A user's own machine image on a monitor of choice."""
+"""Technology `machine`: a user-supplied machine image on a monitor of choice."""

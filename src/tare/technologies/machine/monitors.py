@@ -1,9 +1,8 @@
-"""How each monitor boots a disk or kernel of the user's, the disk for its cloud-init, and its DHCP server.
+"""Monitors' commands for a user-supplied machine, its seed disk for cloud-init, and the DHCP server.
 
-The server for guests that ask for their address is dnsmasq, without DNS, on the run's own bridge.
-
-It runs in the bridge's namespace, from the first guest that needs it to the end of the run. It answers the hardware
-addresses of the run's slots only, each with the slot's address, and it sleeps while nobody asks.
+The DHCP server is dnsmasq without DNS. It runs in the namespace of the run's bridge, from the first guest that needs it
+to the end of the run. It only serves the hardware addresses of the run's slots, each with the slot's address. It uses
+no CPU time while no guest sends a request, so that it does not disturb measurements.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine is made of, by paths on its host; empty where it has none."""
+    """Hardware of a machine, as paths on its host; "" for parts that it does not have."""
 
     launch: LaunchRequest
     tap: str
@@ -43,7 +42,7 @@ class Hardware:
 
 
 def qemu_options(machine: Hardware, virtio: bool) -> tuple[str, ...]:
-    """Return QEMU's options for kernel, firmware and disks, with virtio's controllers or those of a PC."""
+    """Return QEMU's options for kernel, firmware and disks; the controllers are virtio's or those of a PC."""
     bus = "virtio" if virtio else "ide"
     return (
         *(("-kernel", machine.kernel, "-append", machine.kernel_command_line) if machine.kernel else ("-vga", "std")),
@@ -70,7 +69,7 @@ def firecracker_command(machine: Hardware) -> tuple[str, ...]:
 
 
 def cloud_hypervisor_command(machine: Hardware, format_option: str) -> tuple[str, ...]:
-    """Return Cloud Hypervisor's command; `format_option` is its option for the format of disks, if it has one."""
+    """Return Cloud Hypervisor's command; `format_option` is its option for the format of disks, "" in old versions."""
     disks = [f"path={machine.disk}{format_option}"] if machine.disk else []
     disks += [f"path={machine.seed}{format_option},readonly=on"] if machine.seed else []
     limits, mac = machine.launch.limits, machine.launch.network.instance_mac
@@ -86,11 +85,15 @@ def cloud_hypervisor_command(machine: Hardware, format_option: str) -> tuple[str
 
 
 def make_seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str) -> str:
-    """Make the disk from which cloud-init reads (NoCloud): a key for its user, and the user's data; return its path."""
+    """Make the seed disk for cloud-init (NoCloud) with a key and the user data; return its path.
+
+    `user_data` is a path; "" for none. `public_key` is "" for none.
+    """
     folder, target = launch.folder / "seed", str(launch.folder / "seed.iso")
-    about = {"instance-id": launch.name, "local-hostname": launch.name}
+    metadata = {"instance-id": launch.name, "local-hostname": launch.name}
+    metadata_keys = {"public-keys": [public_key]} if public_key else {}
     host.run("mkdir", "-p", str(folder), timeout=30)
-    host.write(f"{folder}/meta-data", json.dumps(about | ({"public-keys": [public_key]} if public_key else {})) + "\n")
+    host.write(f"{folder}/meta-data", json.dumps(metadata | metadata_keys) + "\n")
     if user_data:
         host.run("cp", user_data, f"{folder}/user-data", timeout=30)
     else:
@@ -101,22 +104,22 @@ def make_seed(host: Host, launch: LaunchRequest, user_data: str, public_key: str
 
 
 def serve_dhcp(launch: LaunchRequest) -> None:
-    """Start the server, once in a run, before a guest is started; raises TrialFailed."""
+    """Start the DHCP server unless it runs; call it before each guest's start. Raises TrialFailed."""
     _log_length_before(launch)
 
 
 def dhcp_log(launch: LaunchRequest) -> str:
-    """Return what the server has logged since `serve_dhcp` was called for a guest."""
+    """Return the text that the server has logged since `serve_dhcp` was called for the guest."""
     return launch.ledger.host.read(_log_path(launch))[_log_length_before(launch) :]
 
 
 def has_requested_address(log: str, mac: str) -> bool:
-    """Return whether a hardware address has asked_dhcp for an address, by the server's log."""
+    """Return whether the guest with a hardware address has requested an address."""
     return any("DHCPDISCOVER" in line or "DHCPREQUEST" in line for line in log.splitlines() if mac in line)
 
 
 def has_received_address(log: str, mac: str) -> bool:
-    """Return whether a hardware address has its address, by the server's log."""
+    """Return whether the guest with a hardware address has accepted an address."""
     return any("DHCPACK" in line for line in log.splitlines() if mac in line)
 
 
@@ -125,7 +128,7 @@ def _log_path(launch: LaunchRequest) -> str:
 
 
 def _log_length_before(launch: LaunchRequest) -> int:
-    """Return the length of the log before the guest was started: earlier ones had the same hardware address."""
+    """Return the length of the log before the guest's start: earlier guests of the slot had the same MAC address."""
     read = launch.ledger.host.read
     return int(launch.cache.read_once(f"DHCP log before {launch.name}", lambda: str(len(read(_log_path(launch))))))
 
@@ -134,7 +137,7 @@ def _log_length_before(launch: LaunchRequest) -> int:
 def _run_dhcp(launch: LaunchRequest) -> Iterator[str]:
     network, host = launch.network, launch.ledger.host
     folder = launch.folder.with_name(f"{network.prefix}-dhcp")
-    log, own = f"{folder}/log", str(network.subnet[3])  # after the machine's and the client's
+    log, server_address = f"{folder}/log", str(network.subnet[3])  # after those of the machine and the client
     slots = (network.with_slot(slot) for slot in range(SLOTS))
     words = (
         *("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", f"--log-facility={log}"),
@@ -145,14 +148,14 @@ def _run_dhcp(launch: LaunchRequest) -> Iterator[str]:
     )
     with launch.ledger.register_undo("rm", "-rf", "--one-file-system", str(folder)):
         host.run("mkdir", "-p", str(folder), timeout=30)
-        network.run_ip_in(network.lan, f"addr replace {own}/24 dev bridge")
-        # It gives up root, and with that the kernel's signal at the death of what has started it: `supervise` ends it.
+        network.run_ip_in(network.lan, f"addr replace {server_address}/24 dev bridge")
+        # dnsmasq drops root, which clears the signal that the kernel sends at its parent's death: `supervise` ends it.
         run = (f"{launch.image.root}{SUPERVISE}", "-s", "--")
         with host.spawn(*run, *network.enter, *words, die_with_parent=True) as server:
             deadline = time.monotonic() + _READY_SECONDS
             while "DHCP, static leases only" not in host.read(log):
                 if not server.is_running() or time.monotonic() > deadline:
-                    said = last_lines(server.errors() or host.read(log)) or "it said nothing"
-                    raise TrialFailed(f"dnsmasq did not start: {said}", 'address = "static" needs none')
+                    output = last_lines(server.errors() or host.read(log)) or "it printed nothing"
+                    raise TrialFailed(f"dnsmasq did not start: {output}", 'address = "static" needs none')
                 time.sleep(_PAUSE_SECONDS)
             yield log

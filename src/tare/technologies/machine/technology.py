@@ -1,26 +1,33 @@
-"""A disk or kernel of yours as a virtual machine, in QEMU, Firecracker or Cloud Hypervisor.
+"""User-supplied disk or kernel as a virtual machine, in QEMU, Firecracker or Cloud Hypervisor.
 
-tare boots what you have: another distribution, NetBSD or FreeBSD, an appliance, a cloud image, your own golden image.
-It never writes to your files: each machine has an overlay of the disk, or a copy in a monitor that takes no overlays.
-The machine is measured from the client by the service that it starts by itself, as a unikernel is, or tare logs in by
-SSH and runs any workload in it. With a login it must be Linux on x86-64, and the user root or allowed to use sudo
-without a password; a workload's programs must be on the disk, as tare brings its own alone.
+tare boots any system: another distribution, NetBSD or FreeBSD, an appliance, a cloud image, a golden image. It never
+writes to your files: each machine gets an overlay of the disk, or a copy if the monitor has no overlays. Either the
+client measures a service that the machine starts by itself, as with a unikernel, or tare logs in over SSH and runs any
+workload in the machine. With a login, the system must be Linux on x86-64, and the user must be root or may use sudo
+without a password. The programs of a workload must be on the disk: tare only copies its programs to the machine.
 
-The machine has one network card. It asks for its address by DHCP, which tare's own dnsmasq answers, or it has the
-address itself: 198.18.0.10/24 with the gateway 198.18.0.1, unless the machine under test has a route there, or that of
-`{address}`, `{netmask}`, `{prefix}` and `{gateway}` in `arguments`.
+The machine has one network card. By default, it requests its address by DHCP from dnsmasq, which tare runs. Otherwise,
+its system sets the address: 198.18.0.10/24 with the gateway 198.18.0.1, unless the machine under test has a route
+there, or the values of `{address}`, `{netmask}`, `{prefix}` and `{gateway}` in `arguments`.
 
-Limits: it has one disk and one card, and SeaBIOS unless a firmware is named; one that reboots has ended. Firecracker
-boots kernels alone, Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has the SHA-256 of each file.
+Limits: the machine has one disk and one card, and SeaBIOS unless `firmware` is set. A reboot ends the machine.
+Firecracker only boots kernels, and Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has the SHA-256 of
+each file.
 
-Settings: `disk`, a disk that a PC boots, or that the kernel mounts, and `disk_format`, `raw` or `qcow2`; `kernel`, with
-`initrd` and `arguments`, its command line; all are paths on the machine under test or on this one; `monitor`,
-`qemu` (KVM), `qemu-tcg` (emulation), `firecracker` or `cloud-hypervisor`; `firmware`, the path of one
-for UEFI; `devices`, `virtio`, or `emulated` for a system without its drivers (AHCI, e1000); `address`, `dhcp` or
-`static`; `service`, the workload that it serves, such as `nginx`, or a list of several; `port`, the TCP port of a
-single service, 0 for the usual one; `user`, who logs in by SSH, and `key`, the path of the private key, empty for a
-user without a password or for root's own keys; `cloud_init`, whether tare gives it a disk for cloud-init, with a key
-for that user, and `user_data`, the path of yours; `timeout`, for its start.
+Settings, in which paths are on the machine under test or on this one:
+
+- `disk`: a disk that a PC boots or that the kernel mounts. `disk_format`: `raw` or `qcow2`.
+- `kernel`, with `initrd` and `arguments`, its command line.
+- `monitor`: `qemu` (KVM), `qemu-tcg` (emulation), `firecracker` or `cloud-hypervisor`.
+- `firmware`: the path of a firmware for UEFI.
+- `devices`: `virtio`, or `emulated` (AHCI, e1000) for a system without virtio's drivers.
+- `address`: `dhcp` or `static`.
+- `service`: the workload that the machine serves, such as `nginx`, or a list. `port`: the TCP port of a single service,
+  0 for its usual port.
+- `user`: the user of the SSH login. `key`: the path of the private key, empty for a user without a password or for
+  root's default keys.
+- `cloud_init`: whether tare adds a disk for cloud-init, with a key for the user. `user_data`: the path of your data.
+- `timeout`: the time for the start.
 """
 
 from __future__ import annotations
@@ -45,20 +52,20 @@ from tare.technologies.cloud_hypervisor import CloudHypervisor
 from tare.technologies.firecracker import Firecracker
 from tare.technologies.machine import monitors
 
-_MONITORS: Mapping[str, type[Technology]] = {each.name: each for each in (Firecracker, CloudHypervisor)}
-_SEED = "its disk for cloud-init"  # beside the user's files
+_MONITORS: Mapping[str, type[Technology]] = {monitor.name: monitor for monitor in (Firecracker, CloudHypervisor)}
+_SEED = "its disk for cloud-init"  # key of the seed disk among the paths of the user's files
 _REFUSAL_HINT = "is it the right user and key? It may be set on the disk, or by cloud_init = true"
 
 
 @dataclass(frozen=True)
 class UserMachine(UserGuest):
-    """Boots the user's disk or kernel."""
+    """User-supplied disk or kernel on a monitor of choice."""
 
     name = "machine"
-    title = "a disk or kernel of yours"
+    title = "your disk or kernel"
     family = "type 2"
     isolation = Isolation("own kernel", "a guest on virtual hardware")
-    needs = "a disk or kernel of yours"
+    needs = "a disk or kernel that you supply"
     packages = (*monitors.DHCP_TOOLS.values(), *ssh_login.TOOLS.values(), "xorriso")
     starts_quickly = False
     tests_path = "tests/contract/test_machine.py"
@@ -86,12 +93,12 @@ class UserMachine(UserGuest):
 
     @property
     def image(self) -> str:
-        """The kernel, or the disk that boots itself."""
+        """The path of the kernel, or of the disk if it has a boot loader."""
         return self.kernel or self.disk
 
     @property
     def accelerator(self) -> Literal["kvm", "tcg"]:
-        """Emulation for `qemu-tcg` alone."""
+        """`tcg` for `qemu-tcg`, `kvm` for other monitors."""
         return "tcg" if self.monitor == "qemu-tcg" else "kvm"
 
     @property
@@ -101,39 +108,39 @@ class UserMachine(UserGuest):
 
     @property
     def needs_kvm(self) -> bool:
-        """Whether QEMU needs KVM; the other monitors look for it themselves."""
+        """Whether QEMU needs KVM; the technologies of the other monitors check for KVM themselves."""
         return self.monitor == "qemu"
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """What its settings need, beside the monitor if that is not QEMU."""
-        asks = monitors.DHCP_TOOLS if self.address == "dhcp" else {}
-        seeded = {"xorriso": "xorriso"} if self.has_seed else {}
-        return {**QEMU_TOOLS, **asks, **(ssh_login.TOOLS if self.user else {}), **seeded}
+        """The tools that the settings need, except a monitor that is not QEMU."""
+        dhcp = monitors.DHCP_TOOLS if self.address == "dhcp" else {}
+        seed = {"xorriso": "xorriso"} if self.has_seed else {}
+        return {**QEMU_TOOLS, **dhcp, **(ssh_login.TOOLS if self.user else {}), **seed}
 
     @property
     def has_seed(self) -> bool:
-        """Whether it gets a disk for cloud-init."""
+        """Whether the machine gets a disk for cloud-init."""
         return self.cloud_init or bool(self.user_data)
 
     @property
     def extra_files(self) -> tuple[str, ...]:
-        """The files of the user that it boots with."""
+        """The paths of the other files that the machine boots with."""
         return tuple(filter(None, (self.initrd, self.firmware, self.user_data)))
 
     @property
     def key_files(self) -> tuple[str, ...]:
-        """The private key."""
+        """The path of the private key, if set."""
         return (self.key,) if self.key else ()
 
     @property
     def has_fixed_address(self) -> bool:
-        """Whether its address is on the disk."""
+        """Whether the address is configured on the disk."""
         return self.address == "static" and "{address}" not in self.arguments
 
     @property
     def start_timeout_seconds(self) -> float:
-        """The `timeout`."""
+        """The setting `timeout`."""
         return self.timeout
 
     @property
@@ -143,17 +150,17 @@ class UserMachine(UserGuest):
 
     @property
     def first_port(self) -> int:
-        """The port of its first service, or that of SSH."""
+        """The port of the first service; the port of SSH without a service."""
         return next(iter(self.served_ports.values()), ssh_login.PORT)
 
     def unsupported_reason(self, workload: Workload) -> str | None:
-        """Without a login, refuse all workloads but those that it serves and those that run nothing inside."""
+        """Without a login, refuse workloads that run a program inside, except those that the machine serves."""
         if self.user or not workload.runs_inside or workload.service_name in self.served_ports:
             return None
-        return f"it serves {' and '.join(self.services)} alone: with user = … tare logs in and runs others"
+        return f"it only serves {' and '.join(self.services)}: with user = … tare logs in and runs others"
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find what is missing, and whether the user's files can be booted on this monitor."""
+        """Return missing tools, faults of the settings, or files that the monitor cannot boot."""
         if problems := super().problems(host):
             return problems
         if self.monitor_program != QEMU and (problems := _MONITORS[self.monitor]().problems(host)):
@@ -161,19 +168,20 @@ class UserMachine(UserGuest):
         return self.file_problems(host)
 
     def file_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Find whether kernel and disk, which exist, are what their settings say."""
+        """Return the faults of a kernel and a disk that exist, by their first bytes."""
         boots = not (self.kernel or self.firmware)
-        found = []
+        faults: list[tuple[str, user_files.FileFault]] = []
         if self.kernel:
-            found.append((self.kernel, user_files.kernel_fault(user_files.read_header(host, self.kernel, self.name))))
+            header = user_files.read_header(host, self.kernel, self.name)
+            faults.append((self.kernel, user_files.kernel_fault(header)))
         if self.disk:
-            begins = user_files.read_header(host, self.disk, self.name)
-            found.append((self.disk, user_files.disk_fault(begins, self.disk_format, boots)))
-        return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in found if fault)
+            header = user_files.read_header(host, self.disk, self.name)
+            faults.append((self.disk, user_files.disk_fault(header, self.disk_format, boots)))
+        return tuple(Problem(f"{path}: {fault[0]}", fault[1]) for path, fault in faults if fault)
 
     def setting_problems(self) -> tuple[Problem, ...]:
-        """Find what the settings lack, and which of them do not go together."""
-        virtual, boots = self.monitor_program == QEMU, "a disk boots a kernel of its own"
+        """Return missing settings, and settings that contradict each other."""
+        virtual, boots = self.monitor_program == QEMU, "a disk boots its kernel itself"
         wrong = (
             (not self.kernel and (self.initrd or self.arguments), f"initrd and arguments need kernel = …: {boots}"),
             (self.key and not self.user, "key needs user = …, who logs in with it"),
@@ -185,29 +193,29 @@ class UserMachine(UserGuest):
         return super().setting_problems() or tuple(problems)
 
     def prepare_files(self, host: Host, launch: LaunchRequest, host_paths: Mapping[str, str]) -> Mapping[str, str]:
-        """Start the DHCP server, and make the copies that the monitor and cloud-init need."""
-        made = dict(host_paths)
+        """Start the DHCP server, and make the files that the monitor and cloud-init need; return all paths."""
+        paths = dict(host_paths)
         if self.address == "dhcp":
             monitors.serve_dhcp(launch)
         if self.monitor_program != QEMU:
             if self.disk:
-                made[self.disk] = user_files.copy_disk(host, launch, host_paths[self.disk], self.disk_format)
+                paths[self.disk] = user_files.copy_disk(host, launch, host_paths[self.disk], self.disk_format)
             if self.kernel and user_files.is_compressed_linux(user_files.read_header(host, self.kernel, self.name)):
-                made[self.kernel] = str(launch.folder / "vmlinux")
-                boot_media.unpack_kernel(host, host_paths[self.kernel], made[self.kernel])
+                paths[self.kernel] = str(launch.folder / "vmlinux")
+                boot_media.unpack_kernel(host, host_paths[self.kernel], paths[self.kernel])
         if self.has_seed:
             user_data = host_paths[self.user_data] if self.user_data else ""
-            made[_SEED] = monitors.make_seed(host, launch, user_data, self._public_key(host, launch))
-        return made
+            paths[_SEED] = monitors.make_seed(host, launch, user_data, self._public_key(host, launch))
+        return paths
 
     def _key_path(self, host: Host, launch: LaunchRequest) -> str:
-        """Return the path of the private key on the host: of the user's, or of the one that cloud-init installs."""
+        """Return the path of the private key on the host: the user's, or the one for cloud-init; "" for neither."""
         if self.key:
             return user_files.ensure_on_host(host, launch, self.key, self.name)
         return f"{launch.folder}/key" if self.has_seed else ""
 
     def _public_key(self, host: Host, launch: LaunchRequest) -> str:
-        """Return the public key for cloud-init, which tare makes unless the user has one; empty without a login."""
+        """Return the public key for cloud-init, of a new pair unless the user has a key; "" without a login."""
         path = self._key_path(host, launch)
         if self.user and not self.key:
             return ssh_login.create_key(host, path)
@@ -238,7 +246,7 @@ class UserMachine(UserGuest):
         return (*self.machine_options(boot), *monitors.qemu_options(hardware, virtio), *card)
 
     def describe_silence(self, launch: LaunchRequest) -> str:
-        """Describe how far a machine came that does not answer."""
+        """Return how far a machine has come that does not become ready, by the log of the DHCP server."""
         if self.address == "static":
             return super().describe_silence(launch)
         log, network = monitors.dhcp_log(launch), launch.network
@@ -249,15 +257,15 @@ class UserMachine(UserGuest):
         return f"it has its address, but {super().describe_silence(launch)}"
 
     def silence_hint(self, launch: LaunchRequest) -> str:
-        """Return what to do about a machine that does not answer."""
+        """Return the hint for a machine that does not become ready."""
         if self.address == "static":
             network = launch.network
-            return f"its own address must be {network.instance_address}/24, its gateway {network.gateway}"
+            return f"its address must be {network.instance_address}/24, its gateway {network.gateway}"
         return 'its console is the serial port; for a system without virtio drivers: devices = "emulated"'
 
     @contextmanager
     def enter_guest(self, host: Host, launch: LaunchRequest) -> Iterator[Host | None]:
-        """Log in, if a user is given; raises TrialFailed."""
+        """Context manager: log in and yield the inside; None without a `user`. Raises TrialFailed."""
         if not self.user:
             yield None
             return

@@ -1,1 +1,1 @@
-"""Servers of an OpenStack cloud."""
+"""Technology `openstack`."""

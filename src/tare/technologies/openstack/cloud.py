@@ -1,6 +1,6 @@
-"""Servers of an OpenStack cloud, by openstacksdk.
+"""Client of an OpenStack cloud: creates and deletes servers with openstacksdk.
 
-Everything that is made for a server has its name, so that one name is enough to delete it all:
+All resources of a server have the server's name, so that one command deletes them:
 
     python -m tare.technologies.openstack.cloud delete CLOUD tare-NAME
 """
@@ -23,15 +23,18 @@ from tare.model.errors import TareError, TrialFailed, Unavailable, UsageError, d
 from tare.model.trial import Caution
 
 INSTALL = "pip install tare-bench[openstack]"
-_REQUEST_TIMEOUT_SECONDS = 30.0  # for one request of ours
-_INSTANCES = "198.18.0.0/15"  # the addresses of instances in the server
+_REQUEST_TIMEOUT_SECONDS = 30.0  # of one request to the cloud
+_INSTANCES = "198.18.0.0/15"  # addresses of the instances that run in the server
 _HOST_KEYS = re.compile(r"BEGIN SSH HOST KEY KEYS-+\s(.*?)-+END SSH HOST KEY KEYS", re.DOTALL)
 _PORTS = ((22, 22), (1024, 65535))
 
 
 @dataclass(frozen=True)
 class ServerRequest:
-    """The server to ask for, by the cloud's own names. `host_key` is its private and public SSH host key, if given."""
+    """Request for a server, with the cloud's names of its resources.
+
+    `host_key` is the private and the public SSH host key that the server gets; None if it makes its key itself.
+    """
 
     name: str
     flavor: str
@@ -46,7 +49,7 @@ class ServerRequest:
 
 @dataclass(frozen=True)
 class CloudServer:
-    """A running server: its ID in the cloud, its address, and cautions."""
+    """Running server: its ID in the cloud, its IPv4 address, and cautions."""
 
     id: str
     address: str
@@ -54,7 +57,7 @@ class CloudServer:
 
 
 def import_sdk(module: str = "openstack") -> Any:
-    """Import openstacksdk, an optional dependency; raises Unavailable if it is not installed."""
+    """Return a module of openstacksdk, an optional dependency; raises Unavailable if it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -68,7 +71,7 @@ def known_clouds() -> list[str]:
 
 
 class Cloud:
-    """One cloud of clouds.yaml. Its methods raise Unavailable or TrialFailed with the cloud's message."""
+    """Cloud of clouds.yaml; its methods raise Unavailable or TrialFailed with the cloud's message."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -78,7 +81,10 @@ class Cloud:
 
     @contextmanager
     def provision_server(self, request: ServerRequest, on_requested: Callable[[], None]) -> Iterator[CloudServer]:
-        """Yield a server and delete it with all that was made for it. Call `on_requested` after the request."""
+        """Context manager: yield a server; delete it with all its resources after the block.
+
+        It calls `on_requested` right after the cloud has accepted the request.
+        """
         with self._translate_errors():
             flavor, image, network = self._find_resources(request)
         try:
@@ -86,21 +92,20 @@ class Cloud:
                 server = self._create_server(request, flavor.id, image.id, network.id)
                 on_requested()
                 server = self._await_active(server, request.timeout_seconds)
-                given = CloudServer(
-                    server.id, self._assign_address(server, request), self._allow_instance_addresses(server)
-                )
-            yield given
+                address = self._assign_address(server, request)
+                running = CloudServer(server.id, address, self._allow_instance_addresses(server))
+            yield running
         finally:
             began = time.monotonic()
             with self._translate_errors():
                 while self.remove(request.name):
                     if time.monotonic() > began + request.timeout_seconds:
-                        what = f"openstack: {request.name} is not gone after {request.timeout_seconds:g} s"
-                        raise TrialFailed(what, "`tare clean` tries again; or delete it by hand, it costs")
+                        what = f"openstack: {request.name} still exists after {request.timeout_seconds:g} s"
+                        raise TrialFailed(what, "`tare clean` tries again; or delete it by hand, it costs money")
                     ssh_login.pause_before_retry(began)
 
     def read_host_keys(self, server: CloudServer, timeout_seconds: float) -> tuple[str, ...]:
-        """Read the public host keys that cloud-init prints on the server's console."""
+        """Return the public host keys that cloud-init prints on the server's console; raises TrialFailed."""
         hint = 'the image needs cloud-init, and the flavor a console; without one: host_key = "cloud-init"'
         began = time.monotonic()
         while True:
@@ -117,22 +122,23 @@ class Cloud:
             ssh_login.pause_before_retry(began)
 
     def remove(self, name: str) -> bool:
-        """Delete everything of this name; return whether something is left, which a later call deletes."""
+        """Delete all resources with this name; return whether some are left, which a later call deletes."""
         compute, network = self._api.compute, self._api.network
-        servers = [each for each in compute.servers(name=f"^{re.escape(name)}$") if each.name == name]
+        # Clouds may ignore a filter that they do not know, so names are compared before anything is deleted.
+        servers = [server for server in compute.servers(name=f"^{re.escape(name)}$") if server.name == name]
         for server in servers:
             compute.delete_server(server, ignore_missing=True)
-        for address in [each for each in network.ips(description=name) if each.description == name]:
+        for address in [ip for ip in network.ips(description=name) if ip.description == name]:
             network.delete_ip(address, ignore_missing=True)
-        if servers:  # their security group is in use until they are gone
+        if servers:  # their security group is in use until they no longer exist
             return True
-        for group in [each for each in network.security_groups(name=name) if each.name == name]:
+        for group in [group for group in network.security_groups(name=name) if group.name == name]:
             network.delete_security_group(group, ignore_missing=True)
         compute.delete_keypair(name, ignore_missing=True)
         return False
 
     def _find_resources(self, request: ServerRequest) -> tuple[Any, Any, Any]:
-        """Find flavor, image and network by the settings; raises Unavailable with the nearest name."""
+        """Return the flavor, image and network of a request; raises Unavailable with the most similar name."""
         compute, image, network = self._api.compute, self._api.image, self._api.network
         return (
             _find_resource("flavor", request.flavor, compute.find_flavor, compute.flavors),
@@ -170,7 +176,7 @@ class Cloud:
         )
 
     def _await_active(self, server: Any, timeout_seconds: float) -> Any:
-        """Wait until a server runs; raises TrialFailed with the reason of the cloud."""
+        """Wait until a server is active, and return its new state; raises TrialFailed with the cloud's reason."""
         compute, began = self._api.compute, time.monotonic()
         while True:
             server = compute.get_server(server.id)
@@ -187,21 +193,24 @@ class Cloud:
             ssh_login.pause_before_retry(began)
 
     def _assign_address(self, server: Any, request: ServerRequest) -> str:
-        """Return the server's address: a new floating one, if the settings ask for it."""
+        """Return the server's IPv4 address: a new floating address if requested, or its first one."""
         network = self._api.network
         if request.floating_network:
             pool = _find_resource("network", request.floating_network, network.find_network, network.networks)
             port = next(iter(network.ports(device_id=server.id)))
-            made = network.create_ip(floating_network_id=pool.id, port_id=port.id, description=request.name)
-            return str(made.floating_ip_address)
-        addresses = [each for every in (server.addresses or {}).values() for each in every]
+            floating = network.create_ip(floating_network_id=pool.id, port_id=port.id, description=request.name)
+            return str(floating.floating_ip_address)
+        addresses = [address for addresses in (server.addresses or {}).values() for address in addresses]
         address = next((str(each["addr"]) for each in addresses if each["version"] == 4), "")
         if not address:
             raise TrialFailed("openstack: the server has no IPv4 address", "choose a network with an IPv4 subnet")
         return address
 
     def _allow_instance_addresses(self, server: Any) -> tuple[Caution, ...]:
-        """Allow the addresses of instances on the server's port; return a caution if the cloud refuses."""
+        """Allow the addresses of instances on the server's ports; return a caution if the cloud refuses, or ().
+
+        By default, OpenStack's port security drops packets whose source is not an address of the server.
+        """
         pairs = [{"ip_address": _INSTANCES}]
         try:
             for port in self._api.network.ports(device_id=server.id):
@@ -213,7 +222,7 @@ class Cloud:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Turn errors of openstacksdk into errors with a hint."""
+        """Context manager: turn errors of openstacksdk into errors with a hint."""
         exceptions, session = import_sdk().exceptions, import_sdk("keystoneauth1.exceptions")
         try:
             yield
@@ -235,18 +244,16 @@ class Cloud:
             hint = quota if "uota" in _error_text(error) else "ask the cloud's operators for the permission"
             raise TrialFailed(f"openstack: {_error_text(error)}", hint) from error
         except _error_types() as error:
-            raise TrialFailed(
-                f"openstack: {self.name}: {_error_text(error)}", "the cloud's own logs say more"
-            ) from error
+            raise TrialFailed(f"openstack: {self.name}: {_error_text(error)}", "look at the cloud's logs") from error
 
 
 def _find_resource(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
     try:
         resource = find(name)
-    except import_sdk().exceptions.NotFoundException:  # from version 6 on, it raises this, as documented
+    except import_sdk().exceptions.NotFoundException:  # versions before 6 return None, contrary to the documentation
         resource = None
     if resource is None:
-        names = sorted(str(each.name) for each in every())
+        names = sorted(str(resource.name) for resource in every())
         hint = did_you_mean(name, names, f"the cloud has {', '.join(names[:20]) or 'none'}")
         raise Unavailable(f'openstack: no {kind} named "{name}"', hint)
     return resource
@@ -258,14 +265,14 @@ def _error_types() -> tuple[type[Exception], ...]:
 
 
 def _error_text(error: Any) -> str:
-    """Return the cloud's own sentence out of an exception."""
+    """Return the cloud's message from an exception, on one line of at most 300 characters."""
     return " ".join(str(getattr(error, "details", None) or error).split())[:300]
 
 
 def _delete_all(cloud: str, name: str) -> None:
-    """Delete everything of this name, and wait until it is gone.
+    """Delete all resources with this name, and wait until they no longer exist.
 
-    It never gives up: a server costs money. The ledger ends it after a time-out and keeps the entry.
+    It retries for ever, because a server costs money. The undo ledger ends it after a timeout, and keeps the entry.
     """
     expected: tuple[type[Exception], ...] = (TareError, *_error_types())
     began = time.monotonic()
@@ -282,7 +289,7 @@ def _delete_all(cloud: str, name: str) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that the ledger keeps."""
+    """Run the command that the undo ledger stores."""
     match arguments:
         case ["delete", cloud, name] if name.startswith("tare-"):
             _delete_all(cloud, name)

@@ -1,16 +1,21 @@
 """OpenStack: a server of a given flavor and image, in which tare measures other technologies; bare metal is a flavor.
 
-tare requests it through openstacksdk, with a key pair of its own, enters it over SSH, and deletes it with all that it
-made, each named `tare-…`. It only lends a machine: write the stack as `native/openstack` or `docker/openstack`. The
-client must be on the server's network, as in the papers.
+tare requests the server through openstacksdk with a new key pair, logs in over SSH, and deletes the server with all
+its resources, which are named `tare-…`. The technology only provisions a machine: write the stack as `native/openstack`
+or `docker/openstack`. The client must be on the server's network, as in the papers.
 
-tare always checks the server's SSH host key. It reads the key that cloud-init prints on the console; a machine of bare
-metal without a console gets a key from tare through cloud-init.
+tare always checks the server's SSH host key. By default, it reads the key that cloud-init prints on the console. A
+machine of bare metal without a console gets a key from tare through cloud-init.
 
-Settings: `cloud`, its name in clouds.yaml; `flavor`, `image` and `network`, by the cloud's names; `user`, whom the
-image lets in, who may use sudo; `floating_network`, from which a floating address is taken; `allow_from`, such as
-192.0.2.0/24, for a security group that lets in SSH and the instances' ports from there; `host_key`, `console` or
-`cloud-init`; `timeout`, for each of: start, SSH, and end.
+Settings:
+
+- `cloud`: the cloud's name in clouds.yaml.
+- `flavor`, `image`, `network`: the cloud's names of these resources.
+- `user`: the user of the image for SSH logins, who may use sudo.
+- `floating_network`: the network of a floating address; empty for none.
+- `allow_from`: addresses such as 192.0.2.0/24, for a security group that lets in SSH and the instances' ports.
+- `host_key`: `console` or `cloud-init`.
+- `timeout`: the time for each of start, SSH, and deletion.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}
 
 @dataclass(frozen=True)
 class Openstack(Technology):
-    """Lends a server of a cloud."""
+    """Provisions a server of a cloud."""
 
     name = "openstack"
     title = "OpenStack server"
@@ -68,17 +73,17 @@ class Openstack(Technology):
     host_key: Literal["console", "cloud-init"] = "console"
     timeout: Annotated[Duration, Field(gt=0, le=7200)] = 900.0
 
-    def version(self, host: Host) -> str:  # noqa: ARG002 - it is asked from this machine
-        """Return the version of openstacksdk."""
+    def version(self, host: Host) -> str:  # noqa: ARG002 - openstacksdk runs on this machine
+        """Return the version of openstacksdk; "" if it is not installed."""
         try:
             return importlib.metadata.version("openstacksdk")
         except importlib.metadata.PackageNotFoundError:
             return ""
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Find whether the settings name a cloud of clouds.yaml; it does not contact the cloud."""
+        """Return missing tools or settings, without contacting the cloud."""
         if not isinstance(host, LocalHost):
-            return (Problem("openstack lends a machine of its own", "leave out [hosts.server]"),)
+            return (Problem("openstack provisions its machine itself", "leave out [hosts.server]"),)
         if problems := find_missing_tools(host, self.tools):
             return problems
         if not self.version(host):
@@ -86,7 +91,7 @@ class Openstack(Technology):
         if missing := [name for name in ("cloud", "flavor", "image", "network") if not getattr(self, name)]:
             settings = f"{' = …, '.join(missing)} = …"
             table = f'in [stacks.NAME] stack = "native/openstack", below it [stacks.NAME.openstack] with {settings}'
-            return (Problem("which server to ask for is not given", table, missing="yours"),)
+            return (Problem("the settings of the server are missing", table, missing="yours"),)
         if self.cloud not in (known := known_clouds()):
             hint = did_you_mean(self.cloud, known, f"clouds.yaml has {', '.join(known) or 'none'}")
             return (Problem(f"no cloud named {self.cloud}", hint),)
@@ -94,10 +99,10 @@ class Openstack(Technology):
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Request a server, and enter it as root; it is ready when SSH answers."""
+        """Request a server, and log in as root; it is ready when a login over SSH succeeds."""
         if not isinstance(launch.ledger.host, LocalHost):
             hint = "leave out [hosts.server], and write it as the outermost layer"
-            raise Unavailable("openstack lends a machine of its own, so it cannot be inside another", hint)
+            raise Unavailable("openstack provisions its machine itself, so it cannot be inside another", hint)
         socket = f"/run/{launch.name}.ssh"
         with ExitStack() as stack:
             stack.enter_context(launch.ledger.register_undo("rm", "-f", socket))
@@ -108,30 +113,31 @@ class Openstack(Technology):
             yield replace(server, inside=inside)
 
     def external_effects(self) -> Sequence[str]:
-        """Name the cloud and the image of its servers."""
+        """Return a line with the cloud and the image of its servers."""
         return (f"starts servers of {self.image} in the cloud {self.cloud}, which may cost",)
 
     @contextmanager
     def provision_machine(
         self, host: Host, ledger: Ledger, folder: Path, mark: Callable[[str], None]
     ) -> Iterator[tuple[SshTarget, Instance]]:
-        """Lend a server with the name of the `folder`; delete it after the block."""
+        """Context manager: provision a server with the name of the `folder`; delete it after the block."""
         with ExitStack() as stack:
             stack.enter_context(ledger.register_undo("rm", "-rf", "--one-file-system", str(folder)))
-            wanted = self._build_request(host, folder)
+            request = self._build_request(host, folder)
             cloud = Cloud(self.cloud)
-            undo = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", self.cloud, wanted.name)
+            # The ledger stores a command line, so that `tare clean` can delete the server of a killed run.
+            undo = (sys.executable, "-m", "tare.technologies.openstack.cloud", "delete", self.cloud, request.name)
             stack.enter_context(ledger.register_undo(*undo))
             mark("requested")
-            server = stack.enter_context(cloud.provision_server(wanted, lambda: mark("started")))
-            keys = wanted.host_key[1:] if wanted.host_key else cloud.read_host_keys(server, self.timeout)
+            server = stack.enter_context(cloud.provision_server(request, lambda: mark("started")))
+            keys = request.host_key[1:] if request.host_key else cloud.read_host_keys(server, self.timeout)
             target = write_ssh_config(host, folder, Login(server.address, self.user, f"{folder}/key"), keys)
             await_login(host, target, self.name, self.timeout)
             mark("ready")
             yield (
                 target,
                 Instance(
-                    name=wanted.name,
+                    name=request.name,
                     inside=None,
                     address=server.address,
                     network_path=self.network_path,
@@ -142,7 +148,7 @@ class Openstack(Technology):
             )
 
     def _build_request(self, host: Host, folder: Path) -> ServerRequest:
-        """Make the keys of a server, and describe it."""
+        """Make the SSH keys of a server in `folder`, and return its request."""
         host.run("mkdir", "-p", "-m", "700", str(folder), timeout=30)
         names = (folder.name, self.flavor, self.image, self.network)
         login_key, host_key = create_key(host, f"{folder}/key"), None
