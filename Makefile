@@ -44,7 +44,7 @@ WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__ %/kube %/shims,$(wildcard tests/lab/* tests/lab/shims/*))
 
 # Each is a target of its own: one that fails hides no other.
-CHECKS := ruff ruff-format mypy lint-imports clang-format rustfmt shellcheck ansible-lint
+CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellcheck ansible-lint
 
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -88,6 +88,9 @@ $(CHECKS): setup test-packages
 
 ruff:
 	.venv/bin/ruff check
+
+style:
+	.venv/bin/python tests/support/style.py
 
 ruff-format:
 	.venv/bin/ruff format --check

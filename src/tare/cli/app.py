@@ -111,8 +111,9 @@ class _Commands(TyperGroup):
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
         """Write what each command does."""
         for group, functions in _command_groups().items():
-            with formatter.section(group):
-                formatter.write_dl([(name, hook.summary()) for name, hook in functions.items()])
+            if functions:  # a group whose features were removed has none
+                with formatter.section(group):
+                    formatter.write_dl([(name, hook.summary()) for name, hook in functions.items()])
 
 
 app = typer.Typer(

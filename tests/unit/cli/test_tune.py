@@ -140,7 +140,7 @@ def test_only_changes_of_recorded_settings_prevent_resuming_a_run() -> None:
 
     check_same(tuned(ASLR=True, interrupts=False), tuned(ASLR=True, interrupts=False))
     check_same(began, tuned(ASLR=True))
-    with pytest.raises(UsageError, match=r"settings of the machine .* began with: ASLR$"):
+    with pytest.raises(UsageError, match=r"settings of the machine have changed since the run began: ASLR$"):
         check_same(tuned(ASLR=True, interrupts=False), tuned(ASLR=False, interrupts=False))
 
 
@@ -158,7 +158,7 @@ def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path:
     check_same(
         replace(began, workloads=(replace(began.workloads[0], settings={}),)), with_path("/a")
     )  # of an older tare
-    with pytest.raises(UsageError, match=r"began with: requests of app$"):
+    with pytest.raises(UsageError, match=r"changed since the run began: requests of app$"):
         check_same(began, with_path("/b"))
 
 
