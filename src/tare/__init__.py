@@ -29,7 +29,7 @@ def run(suite: str | Path, out: str | Path | None = None, budget: str = "", repo
     """Run a suite file as `tare run` does, without a terminal; return the run, with all trials in memory.
 
     `budget` is a time such as "5m"; `report` is called with each event of tare.runner.events. The run's
-    `record.stop_reason` says why it ended. It needs root, and puts this process into a mount namespace of its own.
+    `record.stop_reason` says why it ended. It needs root, and puts this process into a private mount namespace.
     Raises TareError if nothing can be measured, and ValueError for a budget that is no time.
     """
     from pathlib import Path  # noqa: PLC0415 - as above

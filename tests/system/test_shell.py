@@ -126,7 +126,11 @@ def test_a_variant_of_a_suite_has_its_limits(engines: dict[str, str], tmp_path: 
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (("arceos",), "arceos has no inside: a unikernel is one", "tare shell arceos --client gives a shell beside it"),
+        (
+            ("arceos",),
+            "arceos has no inside: a unikernel is one",
+            "tare shell arceos --client gives a shell on the client",
+        ),
         (("dockr",), 'no stack named "dockr"', 'did you mean "docker"?'),
         (("qemu/docker",), "docker cannot be an outer layer", 'did you mean "docker/qemu"?'),
         (("openstack",), "openstack only lends a machine", 'as in "native/openstack"'),

@@ -119,7 +119,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="tare",
     cls=_Commands,
-    help="What a virtualization technology weighs, compared with bare metal on this machine.",
+    help="Measure what virtualization costs on this machine, relative to bare metal.",
     invoke_without_command=True,
     add_completion=False,
     context_settings=_SETTINGS,
@@ -158,7 +158,7 @@ def tare(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
     ] = False,
 ) -> None:
-    """Measure what a virtualization technology weighs, compared with bare metal on this machine."""
+    """Measure what virtualization costs on this machine, relative to bare metal."""
     if context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit(_NO_COMMAND_CODE)

@@ -34,7 +34,7 @@ def clean(
         bool, typer.Option("--json", help="With --check, as JSON, with the kernel's settings and firewall rules.")
     ] = False,
 ) -> None:
-    """Remove what a killed run left behind on this machine."""
+    """Remove leftovers of killed runs from this machine."""
     if json_ and not check:
         raise UsageError("--json is for --check", "tare clean --check --json")
     if check and images:

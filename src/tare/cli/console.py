@@ -26,7 +26,7 @@ class Console(rich.console.Console):
 
 @dataclass
 class CachedTable:
-    """A table that is drawn once: the screen is drawn anew four times a second, on CPUs that the load may need."""
+    """A table that is drawn once: the screen is refreshed four times a second, on CPUs that the load may need."""
 
     table: RenderableType
     _lines: list[list[Segment]] = field(default_factory=list)

@@ -74,7 +74,7 @@ def screen_lines(
         *_title_lines("Needs root, as in `sudo tare doctor`", _join_names(only_root), width),
         *_title_lines("Installable", _join_names(fixed), width),
         *_wrap_command(command, width),
-        *_title_lines("Needs an image or an account of yours", _join_names(yours), width),
+        *_title_lines("Needs your image or account", _join_names(yours), width),
         *_title_lines("Needs a program of another project", _join_names(foreign), width),
     ]
     after = [*_noise_lines(noise, width), Text(_LAST, style="dim")]

@@ -268,7 +268,7 @@ def _turns_step(number: int, stacks: int, timing: BlockTiming) -> _CurrentStep:
 
 
 class Screen(Printer):
-    """The table of results with a line of progress below, redrawn in place once the run begins."""
+    """The table of results with a line of progress below, updated in place once the run begins."""
 
     _timing: BlockTiming
 

@@ -1,7 +1,7 @@
 """`tare shell`: look into an instance of a stack, or run a command in it.
 
 An interactive shell needs a terminal. The image's `script` makes one inside, and tare passes every key on to it, which
-works through container engines and SSH. If the inside has no terminals of its own (a chroot), the shell uses ours.
+works through container engines and SSH. If the inside has no terminals (a chroot), the shell uses ours.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def shell(
     asked = _read_request(stack, suite)
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"
-        raise UsageError(what, f"tare shell {stack} --client gives a shell beside it")
+        raise UsageError(what, f"tare shell {stack} --client gives a shell on the client")
     require_root("tare shell …")
     with lock_this_machine(), interruptible():
         isolate_mounts()
@@ -88,7 +88,7 @@ def _run_command(setup: MeasurementContext, name: str, client: bool, command: tu
     """Run the command, or a shell; return its exit code."""
     host = setup.client if client else setup.instance.inside
     if host is None:
-        raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell beside it")
+        raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell on the client")
     interactive = not command and os.isatty(0) and os.isatty(1)
     if setup.start_command and not client:  # an image that others have built: it may have no tools
         return run_interactive(host.command_line(*(command or (TOOLS, "sh"))), "shared" if interactive else "kept")

@@ -88,8 +88,8 @@ def _describe_turn_times(turns: Sequence[Turn]) -> str:
     own, last = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
     kept = f"{len(turns)} turns: {format_duration(round(own, 3))}"
     text = f"{kept} of the {format_duration(round(last - turns[0].began, 3))} from its first to its last"
-    stolen = max((turn.steal or 0.0 for turn in turns), default=0.0)
-    return f"{text}; at most {100 * stolen:.0f} % of the CPU time of a turn stolen" if stolen else text
+    steal = max((turn.steal or 0.0 for turn in turns), default=0.0)
+    return f"{text}; at most {100 * steal:.0f} % steal time in a turn" if steal else text
 
 
 def _print_sampling_rate(run: Run, trial: Trial, console: Console) -> None:

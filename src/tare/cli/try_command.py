@@ -88,7 +88,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     save: _Save = None,
     out: _Out = None,
 ) -> None:
-    """Run one command on bare metal and elsewhere, and say what it costs there.
+    """Run one command on bare metal and on other stacks, and compare its cost.
 
     The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
     nothing on its standard input; or in an image that others have built, as that says. A program of this machine,
@@ -117,7 +117,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     text = tried.suite_text()
     suite = parse_options(text, "tare try")
     for place, path in taken.files:
-        print_status(f"taken along: {path}, as {place} in the image", style="dim")
+        print_status(f"uploaded: {path}, as {place} in the image", style="dim")
     _warn_about_stdin()
     if save is None:
         run_suite(new_job(suite, out), "try")

@@ -27,7 +27,7 @@ def tune(
     action: Annotated[Literal["show", "apply", "restore"], typer.Argument(help="What to do.")] = "show",
     as_json: AsJson = False,
 ) -> None:
-    """Show, apply or restore the settings of this machine that cut noise; a run never changes them.
+    """Show, apply or restore settings of this machine that reduce noise.
 
     They are Table III of the 2017 paper, governor, turbo, ASLR, transparent huge pages and interrupts. `apply` first
     writes down what is set; `restore` puts it back, but for what somebody else has changed since.

@@ -161,7 +161,7 @@ def is_compressed_linux(header: bytes) -> bool:
 
 
 def _architecture_fault(processor: str) -> FileFault:
-    return f"it is made for {processor}, not for x86", "tare boots machines of its own architecture, x86-64, only"
+    return f"it is made for {processor}, not for x86", "tare boots x86-64 machines only"
 
 
 def _compression_fault(header: bytes) -> FileFault:

@@ -237,7 +237,7 @@ class FramedFigure:
     legend: str
 
     def file(self, run: Run, size: tuple[int, int] | None = None) -> str:
-        """Write the figure as a file of its own: with a title, where it was measured, and how to read it."""
+        """Write the figure as a file: with a title, where it was measured, and how to read it."""
         parts = (run.record.suite, describe_machine(run.record.instance_machine), run.record.started[:10], self.fact)
         width, height = size or (self.width + 2 * EDGE, self.height + 2 * EDGE + HEAD + FOOT)
         return render_section(

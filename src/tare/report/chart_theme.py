@@ -40,7 +40,7 @@ VERDICTS = {
 }
 # The lines of the first eleven stacks, of the next eleven, and so on: of sixty stacks, no two have the same look.
 DASHES = ("", "6 3", "2 2", "10 3 2 3", "12 5", "2 6")
-WIDTH = 290  # with names beside it, a chart fits a phone: its text stays larger than 9 pixels
+WIDTH = 290  # with its names, a chart fits a phone: its text stays larger than 9 pixels
 ROW_HEIGHT = 24
 
 

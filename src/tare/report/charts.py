@@ -37,15 +37,15 @@ USUAL, SLOWER, SLOWEST = (
     f"{50 * SLOW_SHARE:g} % slower or more",
     f"{100 * SLOW_SHARE:g} % slower or more",
 )
-STOLEN = "stolen CPU time"
-SPEED_COLORS = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STOLEN: SAME}
+STEAL = "steal time"
+SPEED_COLORS = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STEAL: SAME}
 VISIBLE_STEAL_SHARE = 0.01  # of the CPU time
 _TURNS_WIDTH, _SMALL_ROW = 960, 18
 _THICK = 1 / 15  # of a row: a turn, for each tenth of the usual speed
 _MAX_MARKS = 140  # in a chart: each takes some 80 bytes of the page
 _WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
 # Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
-# distinguish. A field is light in a dark page, too: its number has a color of its own.
+# distinguish. A field is light in a dark page, too: its number has a separate color.
 _FIELDS = ("#a34000", "#e38b4a", "#f2efe9", "#74b3dd", "#00568a")
 _FIELD_AT = (-1.0, -0.4, 0.0, 0.4, 1.0)
 _FARTHEST = math.log(4)  # from here on, color says no more
@@ -54,7 +54,7 @@ _FIELD, _FIELD_HEIGHT, _SPREAD = 92, 26, 26
 
 
 class TurnBar(NamedTuple):
-    """A turn of a stack: its share of the usual speed, the stolen share of the CPU time, and its description."""
+    """A turn of a stack: its share of the usual speed, the share of steal time, and its description."""
 
     stack: str
     began: float
@@ -65,7 +65,7 @@ class TurnBar(NamedTuple):
 
     @property
     def speed_class(self) -> str:
-        """How fast it was, in words; `SLOWEST` if a fifth or more of the speed was missing."""
+        """How fast it was, as text; `SLOWEST` if a fifth or more of the speed was missing."""
         return SLOWEST if self.speed <= 1 - SLOW_SHARE else SLOWER if self.speed <= 1 - SLOW_SHARE / 2 else USUAL
 
 
@@ -80,7 +80,7 @@ def thin_out_values(values: Mapping[str, Sequence[float]]) -> Mapping[str, Seque
 
 
 def draw_ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
-    """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly beside it."""
+    """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly next to it."""
     shown = {cell.stack: cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"}
     if not shown:
         return None
@@ -178,7 +178,7 @@ def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> 
 
 
 def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
-    """Draw turns along time, a row for each stack, and a last one of the stolen CPU time; a fast turn is thick.
+    """Draw turns along time, a row for each stack, and a last one of the steal time; a fast turn is thick.
 
     The page has a `small` one for each block: without a legend, and without what a pointer shows.
     """
@@ -186,15 +186,15 @@ def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = 
         return None
     begin, end = min(each.began for each in bars), max(each.began + each.seconds for each in bars)
     taken = [each for each in bars if each.steal > VISIBLE_STEAL_SHARE]
-    paces = {each.speed_class for each in bars} | ({STOLEN} if taken else set())
+    paces = {each.speed_class for each in bars} | ({STEAL} if taken else set())
     series = {pace: SeriesStyle(color, "square") for pace, color in SPEED_COLORS.items() if pace in paces and not small}
     present = {each.stack for each in bars}
-    names = [*(stack for stack in stacks if stack in present), *([STOLEN] if taken else [])]
+    names = [*(stack for stack in stacks if stack in present), *([STEAL] if taken else [])]
     across = linear_scale(begin, end, format_tick, round_numbers(begin, end, 12))
     rows = RowChart(names, across, series, size=(_TURNS_WIDTH, _SMALL_ROW if small else ROW_HEIGHT))
     parts, places = [], dict[tuple[str, int], list[str]]()
     marks = [(each, each.stack, each.speed_class, each.speed) for each in bars]
-    for each, row, pace, share in marks + [(each, STOLEN, STOLEN, each.steal) for each in taken]:
+    for each, row, pace, share in marks + [(each, STEAL, STEAL, each.steal) for each in taken]:
         y, thick = rows.y_of(row), max(round(min(share, 1.2) * 10), 1)
         start, stop = rows.area.x_of(each.began), rows.area.x_of(each.began + each.seconds)
         stop = max(stop, start + 2)  # so that it can be seen

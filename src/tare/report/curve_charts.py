@@ -178,7 +178,7 @@ def draw_answer_kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | N
         )
         parts.append(draw_text(f"{name}, each second{'' if most else ': none'}", 6, top + _TITLE - 8))
         parts += area.draw_axes("seconds since the load began" if name == names[-1] else "", grid=False)
-        for at, (stack, line) in enumerate(lines.items()):  # marks at moments of its own, so that each is seen
+        for at, (stack, line) in enumerate(lines.items()):  # marks at shifted moments, so that all are visible
             marked = line[at * _MARKED // len(lines) :: _MARKED]
             parts.append(
                 draw_colored_group(

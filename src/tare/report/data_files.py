@@ -103,7 +103,7 @@ def _footprint_rows(run: Run) -> Iterable[Sequence[object]]:
 
 def _summary_rows(summary: Summary) -> Iterable[Sequence[object]]:
     for cell in summary.cells:
-        own = {
+        computed = {
             "suite": summary.suite,
             "baseline": summary.baseline,
             "decision": cell.verdict,
@@ -111,7 +111,7 @@ def _summary_rows(summary: Summary) -> Iterable[Sequence[object]]:
             "cautions": _join_kinds(cell.cautions),
             "failures": "; ".join(f"{failure.trial}: {failure.reason}" for failure in cell.failures),
         }
-        yield [own[name] if name in own else getattr(cell, name) for name in SUMMARY_COLUMNS]
+        yield [computed[name] if name in computed else getattr(cell, name) for name in SUMMARY_COLUMNS]
 
 
 def _join_kinds(cautions: Sequence[Caution | CautionCount]) -> str:
@@ -193,7 +193,7 @@ def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
 
 def cell_fields(cell: Cell) -> dict[str, Any]:
     """Return a cell as what JSON can hold; base units, ratios are stack over baseline."""
-    own = {
+    computed = {
         "headline": cell.headline or None,
         "estimate": cell.ratio,
         "interval": None if cell.low is None else [cell.low, cell.high],
@@ -203,7 +203,7 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in cell.failures],
         "skipped": cell.skipped or None,
     }
-    return {name: own[name] if name in own else getattr(cell, name) for name in _DOCUMENT}
+    return {name: computed[name] if name in computed else getattr(cell, name) for name in _DOCUMENT}
 
 
 def _standing_fields(standing: OverallSpeed) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Keep LaTeX from reading a text as its own; a letter that its fonts lack is written as [U+4E2D]."""
+    """Keep LaTeX from reading a text as commands; a letter that its fonts lack is written as [U+4E2D]."""
     return _LIGATURE.sub(r"\1{}", "".join(_escape_letter(letter) for letter in strip_control_characters(text)))
 
 
@@ -101,9 +101,9 @@ def _escape_letter(letter: str) -> str:
 
 
 def render_latex(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `tables.tex`, for a document of yours with booktabs and longtable, and `report.tex`, which is one.
+    """Render `tables.tex`, for a user's document with booktabs and longtable, and `report.tex`, which is one.
 
-    `report.tex` shows the figures that the format pdf has written beside it.
+    `report.tex` shows the figures that the format pdf has written next to it.
     """
     tables = "\n".join(_tables(summary, run))
     return {"tables.tex": tables.encode(), "report.tex": "\n".join(_latex_document(summary, run)).encode()}

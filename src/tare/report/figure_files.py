@@ -20,7 +20,7 @@ from tare.statistics.summary import Summary
 
 _CONVERTER, _PACKAGE = "rsvg-convert", "librsvg2-bin"
 _SECONDS = 60.0  # for a chart, which takes a tenth of one
-# Seven tenths of a chart's own size, or as much as the page has room for.
+# Seven tenths of a chart's size, or as much as the page has room for.
 _FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
 \providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
 \ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
@@ -33,7 +33,7 @@ def draw_plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
     The others are in the page's order, named after what they show; there are none of more stacks than can be read.
     """
     whole = {
-        "00-overview": (overview.draw_figure(summary, run), f"What each stack costs beside {summary.baseline}."),
+        "00-overview": (overview.draw_figure(summary, run), f"What each stack costs relative to {summary.baseline}."),
         "00-trade": (tradeoff.draw_figure(summary, run), f"{tradeoff.TITLE}."),
     }
     for drawn in call_hooks("figures", summary, run):

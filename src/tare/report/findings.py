@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tare.model.machine import Facts
-from tare.model.trial import SERVICE_READY
-from tare.model.units import format_count, format_duration, format_size
+from tare.model.units import format_count, format_size
 from tare.report.numbers import NAMED, cut, format_bounds, format_percent, join_names, join_some, roughly
 from tare.report.problems import (
     ALL_WORKS,
@@ -17,6 +16,7 @@ from tare.report.problems import (
     TITLE,
     describe_failures,
     describe_noise,
+    describe_readiness,
     describe_robustness,
     find_failures,
 )
@@ -25,7 +25,6 @@ from tare.statistics.cells import DECIDED, CautionCount, Cell, OverallSpeed
 from tare.statistics.summary import Summary
 
 _NOTE_CHARACTERS = 110  # longer notes of a cell are cut
-_READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
 _OVERALL = "overall speed"
 _PROGRAM = 60  # characters; longer commands and names of images are cut
 _RANGE = re.compile(r"\((about \S*\d( %)?|\S*\d( %)? to \S*\d( %)?)\)")  # an interval as `format_bounds` writes it
@@ -361,23 +360,6 @@ def override_lines(summary: Summary) -> Iterator[FindingLine]:
         yield _create_line(list(dict.fromkeys(stack for stack, *_ in summary.overrides)), f"{why}: {join_some(texts)}")
 
 
-def describe_readiness(summary: Summary) -> list[str]:
-    """Return sentences with the times until the servers were ready, and a hint if stacks differ by a second or more."""
-    sentences = []
-    for workload in summary.workloads:
-        cells = [cell for cell in summary.cells_of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
-        ready = sorted((cell.mean or 0.0, cell.stack) for cell in cells if cell.stack != summary.control)
-        if not ready:
-            continue
-        known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
-        text = join_names(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
-        sentences.append(f"The server of {workload} was ready {text} after its start.")
-        if ready[-1][0] - ready[0][0] >= _READINESS_GAP_SECONDS:
-            hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
-            sentences.append(f"That differs by seconds, and no other value shows it: {hint}.")
-    return sentences
-
-
 def _caution_kind_lines(summary: Summary) -> Iterator[FindingLine]:
     """Yield a line for each kind of caution, the kind with most cells first."""
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
@@ -415,5 +397,4 @@ def _log_speed(overall: OverallSpeed | None, worse: Sequence[Cell]) -> float:
 
 def _as_speed(cell: Cell) -> float:
     """Return a cell's ratio as a speed, of which more is better: the inverse where less of the metric is better."""
-    ratio = cell.ratio or 1.0
-    return ratio if cell.better == "higher" else 1 / ratio
+    return cell.ratio or 1.0 if cell.better == "higher" else 1 / (cell.ratio or 1.0)

@@ -1,6 +1,6 @@
 """Numbers as text: the change from the baseline, mean ± SD in one unit, glyphs for verdicts.
 
-`tare.model.units` writes single quantities; here are those that share a scale or need an interval beside them.
+`tare.model.units` writes single quantities; here are those that share a scale or need an interval.
 """
 
 from __future__ import annotations

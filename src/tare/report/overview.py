@@ -1,7 +1,7 @@
 """The whole run as one figure: a column for each headline, a row for each stack, sorted by cost.
 
 What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. A
-headline that is a quantity of its own, as a start's time is, has an axis in its unit.
+headline that is a quantity and no ratio, such as a start's time, has an axis in its unit.
 
 `create_overview` finds the places of all dots as shares of the axis, and the texts. The figure is drawn for the page,
 as a file, and as a card to share.
@@ -48,7 +48,7 @@ IntervalPosition = tuple[float, float | None, float | None]  # the same as share
 
 @dataclass(frozen=True)
 class HeadlineEntry:
-    """A stack with a headline: where its dot and the ends of its interval are, and what stands beside it.
+    """A stack with a headline: where its dot and the ends of its interval are, and the text next to it.
 
     Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says
     that the headline is decided. `before` is what an earlier run has, where two are compared.
@@ -113,7 +113,7 @@ class Overview:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is a dot beside those of the baseline."""
+        """Whether there is a dot of another stack than the baseline."""
         return any(
             (entry.place is not None or entry.before) and not entry.is_baseline
             for column in self.columns
@@ -237,7 +237,7 @@ def cost_logs(cell: Cell) -> CostLogs:
 
 
 def quantity_logs(cell: Cell) -> CostLogs:
-    """Return the logarithms of the quantity and of its own interval's ends."""
+    """Return the logarithms of the quantity and of its interval's bounds."""
     if not cell.usual:
         return None, None, None
     if not cell.usual_low or not cell.usual_high:
@@ -280,7 +280,7 @@ def log_cost(cell: Cell, ratio: float) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """The figure in the page: a picture of each column, how to lay them beside each other, and what to read there.
+    """The figure in the page: a picture of each column, how to lay them side by side, and what to read there.
 
     `columns` are what is drawn, for a table of it. Each picture has the stacks' names at its left. Beside each other,
     only the first of a line shows them.
@@ -317,7 +317,7 @@ def _describe_counts(found: Overview) -> str:
 
 
 def draw_figure(summary: Summary, run: Run) -> str:
-    """Draw the figure as a file of its own; empty where no stack has a value."""
+    """Draw the figure as a file; empty where no stack has a value."""
     return _draw_framed(create_overview(summary), run)
 
 
@@ -338,7 +338,7 @@ def _draw_framed(found: Overview, run: Run, size: tuple[int, int] | None = None)
     most = max(entry.n for column in found.columns for entry in column.entries)
     return FramedFigure(
         *_draw_columns(found, found.columns, _row_height(found, size) if size else _ROW),
-        title=f"What each stack costs beside {found.baseline}",
+        title=f"What each stack costs relative to {found.baseline}",
         fact=f"{found.decided_count} of {found.compared_count} decided, n up to {most}",
         legend=_describe_legend(found),
     ).file(run, size)
@@ -369,13 +369,14 @@ def _draw_columns(found: Overview, columns: Sequence[HeadlineColumn], row: int =
     lines = [columns[at : at + _IN_A_LINE] for at in range(0, len(columns), _IN_A_LINE)]
     width, height = _NAMES + _COLUMN * len(lines[0]), tall * len(lines)
     names = join_names(tuple(column.name for column in columns))
+    changes = ", before and after" if found.compares else ""
     svg = render_section(
         "tare.report",
         "overview.svg.j2",
         lines=[(_TOP + tall * at, line) for at, line in enumerate(lines)],
         size={"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": row, "inset": _INSET},
         box=f"0 0 {width} {height}",
-        label=f"{names}: what each stack costs beside {found.baseline}{', before and after' if found.compares else ''}",
+        label=f"{names}: what each stack costs relative to {found.baseline}{changes}",
         compares=found.compares,
     )
     return svg, width, height

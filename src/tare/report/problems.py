@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.model.units import format_count
-from tare.report.numbers import cut, format_percent, format_resolution, join_names, join_some
+from tare.model.trial import SERVICE_READY
+from tare.model.units import format_count, format_duration
+from tare.report.numbers import NAMED, cut, format_percent, format_resolution, join_names, join_some
 from tare.statistics.cells import AUDITED_AUTOCORRELATION, Cell, Failure
 from tare.statistics.outcomes import TrialOutcomes, WorkloadStatus, normalize_reason
 from tare.statistics.summary import Summary
 
 TITLE = "What does not work"
 ALL_WORKS = "Everything works: no trial failed, and none was skipped."
+_READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
 _REASON = 110  # letters of a sentence
 _TROUBLE_STATUSES = ("fails", "fails at times", "skipped")
 # What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
-# those that have lines of their own: a baseline that differs from itself, and what beats bare metal.
+# those that have separate lines: a baseline that differs from itself, and what beats bare metal.
 CAUTION_EXPLANATIONS: Mapping[str, str] = {
     "busy-when-idle": "it went on working while others were measured, which may have slowed them",
     "cached": "memory answered in place of the disk, so the values are not the disk's alone",
@@ -24,7 +26,7 @@ CAUTION_EXPLANATIONS: Mapping[str, str] = {
     "engine-configuration": "its engine is configured to start it otherwise, so what it costs may be that setting's",
     "file-system-differs": "its files lay on another file system than those that it is compared with",
     "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
-    "in-groups": "not all fitted into memory at once, so it was not measured beside each of the others",
+    "in-groups": "not all fitted into memory at once, so it was not measured together with each of the others",
     "inside-differs": "its processes run under other conditions than those that they are compared with",
     "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
     "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
@@ -44,7 +46,7 @@ CAUTION_EXPLANATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class StackStatus:
-    """How a workload fares in a stack, in words such as `fails` or `2 of 5 fail`; `causes` are their numbers."""
+    """How a workload fares in a stack, as text such as `fails` or `2 of 5 fail`; `causes` are their numbers."""
 
     workload: str
     stack: str
@@ -72,7 +74,7 @@ class FailureSite:
 
 @dataclass(frozen=True)
 class FailureCause:
-    """Why something does not work, what may fix it, and where it was seen: `where` has it in words, stack by stack."""
+    """Why something does not work, what may fix it, and where it was seen: `where` describes that, stack by stack."""
 
     number: int
     text: str
@@ -102,13 +104,13 @@ class FailureTable:
 def find_failures(summary: Summary) -> FailureTable:
     """Find what does not work in a run."""
     found = _outcomes_by_stack(summary)
-    ran = [stack for stack, own in found.items() if any(each.ok or each.failures for each in own.values())]
+    ran = [stack for stack, outcomes in found.items() if any(each.ok or each.failures for each in outcomes.values())]
     workloads = tuple(
         name for name in summary.workloads if any(found[stack][name].status in _TROUBLE_STATUSES for stack in ran)
     )
     seen: dict[tuple[str, str], list[FailureSite]] = {}
-    for stack, own in found.items():
-        for workload, outcome in own.items():
+    for stack, outcomes in found.items():
+        for workload, outcome in outcomes.items():
             for kind in _group_failures(outcome, stack):
                 place = FailureSite(workload, stack, outcome.status, len(kind), outcome.ok + len(outcome.failures))
                 seen.setdefault((kind[0].reason, kind[0].hint), []).append(place)
@@ -130,11 +132,11 @@ def find_failures(summary: Summary) -> FailureTable:
 def describe_failures(found: FailureTable, summary: Summary) -> Iterator[tuple[Sequence[str], str]]:
     """Yield stacks, and what is said of them: each cause once for all that it ends alike."""
     for cause in found.causes:
-        own: dict[tuple[str, str], list[str]] = {}
+        outcomes: dict[tuple[str, str], list[str]] = {}
         for place in cause.sites:
-            own.setdefault((place.stack, place.text), []).append(place.workload)
+            outcomes.setdefault((place.stack, place.text), []).append(place.workload)
         same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-        for (stack, words), names in own.items():
+        for (stack, words), names in outcomes.items():
             same.setdefault((words, tuple(names)), []).append(stack)
         for (words, workloads), stacks in same.items():
             where = "" if workloads == summary.workloads else f"in {join_some(workloads)}: "
@@ -165,10 +167,10 @@ def _group_failures(outcome: TrialOutcomes, stack: str) -> Iterator[list[Failure
 
 def _describe_sites(places: Sequence[FailureSite], workloads: Sequence[str]) -> Iterator[str]:
     """Yield each stack with its workloads and, where there are several, the numbers of trials."""
-    own: dict[str, list[FailureSite]] = {}
+    outcomes: dict[str, list[FailureSite]] = {}
     for place in places:
-        own.setdefault(place.stack, []).append(place)
-    for stack, at in own.items():
+        outcomes.setdefault(place.stack, []).append(place)
+    for stack, at in outcomes.items():
         counts = (f" ({place.trials} trials)" if place.trials > 1 else "" for place in at)
         names = tuple(f"{place.workload}{count}" for place, count in zip(at, counts, strict=True))
         yield f"{stack}: {'all workloads' if names == tuple(workloads) else join_names(names)}"
@@ -181,7 +183,7 @@ def _create_status(workload: str, stack: str, outcome: TrialOutcomes, causes: li
 
 
 def describe_steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
-    """Describe what moved a workload's values beside the stacks: the block, the place in it, and the block before."""
+    """Describe what moved a workload's values, apart from the stacks: block, place in the block, and block before."""
     rules = summary.rules_of(workload)
     moved = [(rule, _describe_effects(summary, rule.name)) for rule in rules]
     return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
@@ -234,3 +236,20 @@ def describe_robustness(cells: Sequence[Cell]) -> list[str]:
     noise = f"Robust to noise with an autocorrelation of {AUDITED_AUTOCORRELATION:g} between blocks"
     text = f"{noise}: {len(decided) - len(close)} of {format_count(len(decided), 'decision')}"
     return [f"{text}{f'; not {join_some(close)}' if close else ''}."] if decided else []
+
+
+def describe_readiness(summary: Summary) -> list[str]:
+    """Return sentences with the times until the servers were ready, and a hint if stacks differ by a second or more."""
+    sentences = []
+    for workload in summary.workloads:
+        cells = [cell for cell in summary.cells_of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
+        ready = sorted((cell.mean or 0.0, cell.stack) for cell in cells if cell.stack != summary.control)
+        if not ready:
+            continue
+        known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]
+        text = join_names(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
+        sentences.append(f"The server of {workload} was ready {text} after its start.")
+        if ready[-1][0] - ready[0][0] >= _READINESS_GAP_SECONDS:
+            hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
+            sentences.append(f"That differs by seconds, and no other value shows it: {hint}.")
+    return sentences

@@ -42,8 +42,8 @@ class Axis:
 
     def position(self, logarithm: float) -> float:
         """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
-        first, last, own = (self._to_linear(each) for each in (self.first, self.last, logarithm))
-        return min(max((own - first) / (last - first), 0.0), 1.0)
+        first, last, at = (self._to_linear(each) for each in (self.first, self.last, logarithm))
+        return min(max((at - first) / (last - first), 0.0), 1.0)
 
     def band(self, logarithm: float, margin: float) -> tuple[float, float]:
         """Return the places of the ends of a band of the margin's width on either side of a value."""

@@ -33,7 +33,7 @@ STYLES = {
     "too few blocks": "dim",
 }
 WIDTH = 100
-_MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space beside it
+_MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space next to it
 _BAR = 8  # letters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
 
@@ -140,16 +140,18 @@ def _format_cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
     is_now = cell_state(cell)
     if is_now in ("skipped", "failed", "no value"):
         return _format_missing_value(cell, is_now)
-    own, own_between = format_quantity_interval(cell)
+    quantity, quantity_interval = format_quantity_interval(cell)
     if is_now == "baseline":
-        text = Text(f"{GLYPHS[is_now]} {own or '0 %'}", STYLES[is_now])
-        return text.append(f" {own_between}" * (not narrow and bool(own)) + f" n={cell.n or cell.trials}", "dim")
+        text = Text(f"{GLYPHS[is_now]} {quantity or '0 %'}", STYLES[is_now])
+        return text.append(
+            f" {quantity_interval}" * (not narrow and bool(quantity)) + f" n={cell.n or cell.trials}", "dim"
+        )
     if cell.ratio is None:
         return Text(f"{GLYPHS[is_now]} no pair", style="dim")
-    shown = own or (format_ratio(cell).replace(" %", "%") if narrow else format_ratio(cell))
+    shown = quantity or (format_ratio(cell).replace(" %", "%") if narrow else format_ratio(cell))
     text = Text(f"{GLYPHS[is_now]} {shown}", style=STYLES[is_now])
     marks = "!" if cell.cautions else ""
-    count, between = f" n={cell.n}{marks}", own_between or format_interval(cell)
+    count, between = f" n={cell.n}{marks}", quantity_interval or format_interval(cell)
     if narrow:
         return text.append(count, "dim").append(f"\n{between}", "dim")
     text.append(f" {between}" if between else "", "dim").append(count, "dim")

@@ -188,15 +188,17 @@ def _isolation_panel(costs: _CostScale) -> TradeoffPanel | None:
         return None
     stacks = (costs.summary.baseline, *costs.standings)
     by_level = {level: [each for each in stacks if costs.isolation_level(each) == level] for level in LANES}
-    rows = [(level, stack) for level, own in by_level.items() for stack in own]
+    rows = [(level, stack) for level, members in by_level.items() for stack in members]
     places = {stack: 1 - (at + 0.5) / len(rows) for at, (_, stack) in enumerate(rows)}
     reasons = {stack: f" ({found.explanation})" for stack, found in costs.isolation.items()}
     points = tuple(
         costs.create_point(stack, IntervalSpan(places[stack]), f"isolation: {level}{reasons.get(stack, '')}")
         for level, stack in rows
     )
-    ticks = tuple((statistics.mean(places[stack] for stack in own), level) for level, own in by_level.items() if own)
-    ends = [min(places[stack] for stack in own) - 0.5 / len(rows) for own in by_level.values() if own]
+    ticks = tuple(
+        (statistics.mean(places[stack] for stack in members), level) for level, members in by_level.items() if members
+    )
+    ends = [min(places[stack] for stack in members) - 0.5 / len(rows) for members in by_level.values() if members]
     return TradeoffPanel("Isolation", "the weakest at the top", ticks, tuple(ends[:-1]), points)
 
 
@@ -241,11 +243,11 @@ def _values_by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping
 def _median_spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
     """Return the logarithms of medians and of the quartiles, which few trials do not have."""
     found = {}
-    for stack, own in values.items():
-        middle = statistics.median(own)
+    for stack, members in values.items():
+        middle = statistics.median(members)
         low, high = middle, middle
-        if len(own) >= _MIN_TRIALS:
-            low, _, high = statistics.quantiles(own, method="inclusive")
+        if len(members) >= _MIN_TRIALS:
+            low, _, high = statistics.quantiles(members, method="inclusive")
         found[stack] = (math.log(low), math.log(middle), math.log(high))
     return found
 
@@ -278,7 +280,7 @@ class TradeoffFigures:
 
 
 def draw_page_figures(summary: Summary, run: Run) -> TradeoffFigures | None:
-    """Draw the panels, each as a picture of its own; None where there is nothing to choose between."""
+    """Draw the panels, each as a separate picture; None where there is nothing to choose between."""
     found = create_tradeoff(summary, run)
     if not found:
         return None
@@ -286,7 +288,7 @@ def draw_page_figures(summary: Summary, run: Run) -> TradeoffFigures | None:
 
 
 def draw_figure(summary: Summary, run: Run) -> str:
-    """Draw the panels beside each other as a file of its own; empty where there are none."""
+    """Draw the panels side by side as a file; empty where there are none."""
     found = create_tradeoff(summary, run)
     if not found:
         return ""
@@ -304,7 +306,7 @@ def _draw_panels(panels: Sequence[TradeoffPanel], found: Tradeoff) -> Markup:
         panels=[(panel, place_labels(panel.points, up)) for panel in panels],
         size={"left": _LEFT, "across": _ACROSS, "lead": _LEAD, "top": _TOP, "up": up, "width": _WIDTH},
         height=_TOP + up + _BOTTOM,
-        label=f"{join_names(tuple(panel.name for panel in panels))} beside the cost of each stack",
+        label=f"{join_names(tuple(panel.name for panel in panels))} against the cost of each stack",
     )
 
 

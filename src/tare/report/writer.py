@@ -43,7 +43,7 @@ def write_report(
     """Write a report of each run in each format. Return the files written, the pages to read first.
 
     With None, the formats are the default ones. Without `out`, a run's report goes to `report` in its own folder. Runs
-    are not merged: with several runs, each gets a folder of its own in `out`. `claims` names the files of claims that
+    are not merged: with several runs, each gets a separate folder in `out`. `claims` names the files of claims that
     are judged, the papers' if none is named. `summaries` are those of the runs, where they are already computed.
     Raises UsageError for an unknown format, before anything is written.
     """

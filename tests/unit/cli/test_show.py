@@ -95,7 +95,7 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_pa
     assert "requests/s in round 12)" in shown
     assert "slowest 700 ms in round 13)" in shown
     assert shown.count("mean of 4 turns") == 2
-    assert "5 turns: 500 ms of the 2.1 s from its first to its last; at most 34 % of the CPU time of a turn" in shown
+    assert "5 turns: 500 ms of the 2.1 s from its first to its last; at most 34 % steal time in a turn" in shown
     assert "output 1 … and 4 more turns of GET 50: --all" in shown
     assert "output 0" not in shown
     assert "last words" in shown

@@ -282,7 +282,7 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     page = html_of(full_run(folder / "run", 2, ("native", "gvisor", "docker/qemu-tcg"), few))
     told = (
         "Turns of block 1",
-        "CPUs stolen from",
+        "steal time in CPUs",
         "Raw output of",
         "What each layer adds",
         "Latency at",

@@ -12,10 +12,10 @@ from pages import Page, html_of
 from runs import DHRYSTONE, MACHINE, believable_run, make_run, make_trial, measured, pairs
 
 from tare.model.trial import MeasuredValue, Metric, Trial
-from tare.report.findings import Findings, FindingSection, create_findings, describe_dearest, describe_readiness
+from tare.report.findings import Findings, FindingSection, create_findings, describe_dearest
 from tare.report.html.page import ranking_rows
 from tare.report.numbers import format_bounds, roughly
-from tare.report.problems import CAUTION_EXPLANATIONS, describe_robustness
+from tare.report.problems import CAUTION_EXPLANATIONS, describe_readiness, describe_robustness
 from tare.report.writer import find_renderer
 from tare.statistics.cells import CautionCount, Cell, OverallSpeed, Verdict
 from tare.statistics.summarize import summarize

@@ -84,7 +84,7 @@ def test_stolen_time_is_told_of_a_trials_turns() -> None:
     run = pairs([90.0], [100.0])
     turns = tuple(Turn("", number, 0.1 * number, 0.1, 0.3 * number) for number in range(3))
     run = replace(run, trials=tuple(replace(trial, turns=turns) for trial in run.trials))
-    assert trials_in(run)["dhrystone", "docker"]["rows"][0]["turns"] == "3 in 300 ms, up to 60 % stolen"
+    assert trials_in(run)["dhrystone", "docker"]["rows"][0]["turns"] == "3 in 300 ms, up to 60 % steal time"
 
 
 def test_raw_output_stands_in_the_page_and_its_file_is_linked(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
     [native, _] = run.trials
     _telemetry(run.folder / "telemetry", native.trial)
     html = html_of(run)
-    used = "at most 0.60 CPUs, at most 1 MiB of memory and at most 0.40 CPUs were stolen from its machine"
+    used = "at most 0.60 CPUs, at most 1 MiB of memory and at most 0.40 CPUs of steal time"
     assert f"Used along 1.8 s: {used}." in html
     assert f'<a href="../telemetry/{native.trial}.parquet">telemetry</a>' in html
     (run.folder / "telemetry" / f"{native.trial}.parquet").write_bytes(b"PAR1 but no more")
@@ -217,12 +217,12 @@ def test_a_trace_has_axes_units_and_the_steal_time_of_the_machine() -> None:
     found = draw_series(InstanceSeries(samples, [(0.5 * at, 0.2 * at) for at in range(40)]))
     assert found
     texts = re.findall(r"<text[^>]*>([^<]*)</text>", found.svg)
-    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "CPUs stolen from the machine"]
+    heads = ["CPUs", "0", "0.80", "memory", "0", "3 MiB", "steal time in CPUs"]
     assert texts == [*heads, "0", "2", "4", "6", "8", "0", "0.40", "seconds"]
     assert len(set(re.findall(r'color="(#\w+)"', found.svg))) == 2
     quiet = draw_series(InstanceSeries(samples, [(0.5 * at, 0.0) for at in range(40)]))
     assert quiet
-    assert "stolen" not in quiet.svg
+    assert "steal" not in quiet.svg
 
 
 def test_the_time_axis_has_round_numbers() -> None:
@@ -257,7 +257,7 @@ def test_with_raw_output_turns_and_telemetry_it_is_below_3_megabytes(full_page: 
 
 def test_each_cell_has_its_telemetry_and_what_the_machine_lacked_meanwhile(full_page: str) -> None:
     assert full_page.count('aria-label="Used along ') == 110
-    assert full_page.count("CPUs stolen from the machine") == 110
+    assert full_page.count("steal time in CPUs") == 110
 
 
 def test_all_blocks_of_what_takes_turns_are_drawn_and_lead_to_each_trial(full_page: str) -> None:

@@ -12,7 +12,7 @@ from runs import Trouble, believable_run, run_in_turns
 
 from tare.model.journal import Run
 from tare.model.trial import Trial
-from tare.report.charts import SLOWEST, STOLEN
+from tare.report.charts import SLOWEST, STEAL
 from tare.report.html import sparklines
 from tare.report.html.turns import TurnStrip, select_strips
 from tare.statistics.summarize import summarize
@@ -69,9 +69,9 @@ def test_what_slowed_a_turn_is_said_in_its_title_and_usual_turns_have_none() -> 
     html = html_of(run_in_turns(BURST))
     titles = re.findall(r"<title>([^<]*in round[^<]*)</title>", html)
     assert len(titles) == 10
-    assert all(re.search(r": [45]\d % of its usual speed, 45 % of the CPU time stolen", title) for title in titles)
-    assert f">{STOLEN}<" in html
-    assert f">{STOLEN}<" not in html_of(run_in_turns())
+    assert all(re.search(r": [45]\d % of its usual speed, 45 % steal time", title) for title in titles)
+    assert f">{STEAL}<" in html
+    assert f">{STEAL}<" not in html_of(run_in_turns())
 
 
 def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None:
@@ -162,4 +162,4 @@ def test_the_block_of_a_trial_leads_to_the_turns_of_all_stacks_in_it(tmp_path: P
         expect(strip).to_be_in_viewport()
         texts = set(strip.locator("svg text").all_text_contents())
         expect(page.locator("#turns-0-1")).to_be_hidden()
-    assert texts >= {*STACKS, STOLEN, "seconds since the block's first turn"}
+    assert texts >= {*STACKS, STEAL, "seconds since the block's first turn"}

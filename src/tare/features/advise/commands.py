@@ -97,7 +97,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rank the stacks for an application: what it would cost in each, and why."""
+    """Predict what an application would cost in each stack, and rank the stacks."""
     size = _parse_quantity("--memory", memory, parse_size)
     start = _parse_quantity("--starts-within", starts_within, parse_duration)
     requirements = Requirements(_parse_isolation(needs or []), size, start)
@@ -182,7 +182,7 @@ def price_suite(stacks: Sequence[str], budget: str) -> str:
 
 
 def prices(on: _On = None, budget: _Budget = _DEFAULT_BUDGET, out: _Out = None) -> None:
-    """Measure what each kind of work costs in each stack: the price list for `tare advise`.
+    """Measure the unit costs of operations in each stack, for `tare advise`.
 
     It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
     stack, and writes a run folder like every other.

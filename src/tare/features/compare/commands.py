@@ -112,7 +112,7 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     page: ChartsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Follow the stacks of a suite through its runs: where their level changed, and what else changed there."""
+    """Find changes of level in a series of runs of a suite, and what else changed."""
     directions = parse_verdicts(fail_on, HISTORY_CONDITIONS, "verdict", "worse")
     if since is not None and not directions:
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")

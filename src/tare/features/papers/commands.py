@@ -38,7 +38,7 @@ def claims(  # noqa: PLR0913 - each is an option of the command line
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put published statements to the test of a run: reproduced, contradicted, undecided, or not tested."""
+    """Test published claims against a run: reproduced, contradicted, undecided or not tested."""
     kinds = [
         _JUDGEMENT_OPTIONS[name] for name in parse_verdicts(fail_on, _JUDGEMENT_OPTIONS, "judgement", "contradicted")
     ]

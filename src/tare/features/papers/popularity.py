@@ -41,7 +41,7 @@ def popularity(
     file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
     as_json: AsJson = False,
 ) -> None:
-    """Rank technologies by how popular they are: VTmark's score of a table.
+    """Rank technologies by popularity, with VTmark's score of a table.
 
     Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
     """

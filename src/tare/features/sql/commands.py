@@ -35,7 +35,7 @@ def query(
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Ask runs in SQL: the tables are runs, trials, values, turns, telemetry and decisions."""
+    """Query runs in SQL: the tables are runs, trials, values, turns, telemetry and decisions."""
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other", "call `tare query` once for each")
     *runs, sql = words

@@ -1,6 +1,6 @@
 """Numbered cautions, and the table that explains them.
 
-What failed or was skipped is in a table of its own (`tare.report.problems`).
+What failed or was skipped is in a separate table (`tare.report.problems`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def cautions_by_kind(summary: Summary) -> CautionsByKind:
 
 
 def caution_marks(cell: Cell, numbered: CautionsByKind) -> Marks:
-    """Return the marks of a value: its stack's own cautions, and the baseline's, which touch every ratio to it."""
+    """Return the marks of a value: its stack's cautions, and the baseline's, which touch every ratio to it."""
     by_number: dict[int, list[str]] = {}
     numbers = {kind: number for number, kind in enumerate(numbered, start=1)}
     for caution in cell.cautions:
@@ -56,7 +56,7 @@ def caution_marks(cell: Cell, numbered: CautionsByKind) -> Marks:
 def caution_rows(summary: Summary, numbered: CautionsByKind) -> Iterator[Mapping[str, object]]:
     """Yield the rows of the table: what has no value, cautions by number, what is undecided, and noise.
 
-    Marks beside values lead to a row with a number.
+    Marks at values lead to a row with a number.
     """
     asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     yield from _missing_value_rows(summary)

@@ -29,7 +29,7 @@ MAX_DRAWN = 60
 
 # Charts of single metrics beyond this many are left to the table.
 _MAX_STRIPS = 4
-# Columns of a map that fit beside another chart.
+# Columns of a map that fit next to another chart.
 _MANY = 4
 # A total so many times another's hides its phases on a common axis.
 _HIDING_FACTOR = 8.0
@@ -39,7 +39,7 @@ MAX_DOTTED = 1400
 _NEAR_FACTOR = 1.25
 _SD = "-sd"  # the end of the name of a metric that is the standard deviation of another one
 _PERCENTILE = re.compile(r"p(\d{2})(\d*)|(median)")
-_LABEL_WITH_COUNTS = "application"  # the workload whose load is the user's own
+_LABEL_WITH_COUNTS = "application"  # the workload whose load is user-supplied
 _PARTS = 60  # of a load's time that are drawn
 _MAX_READ = 100  # trials whose output is read
 Counts = Mapping[str, Sequence[float]]
@@ -292,7 +292,7 @@ def parse_counts(text: str) -> Counts:
 
 
 def average_rates(found: Mapping[str, Sequence[Counts]]) -> list[curve_charts.Rate]:
-    """Average the trials of each stack, in parts of the time of the longest, up to the end of its own load."""
+    """Average the trials of each stack, in parts of the time of the longest, up to the end of its load."""
     longest = {stack: max(map(_seconds_of, own), default=0) for stack, own in found.items()}
     width = max(1, -(-max(longest.values(), default=0) // _PARTS))
     kinds = list(dict.fromkeys(kind for own in found.values() for counts in own for kind in counts))

@@ -156,10 +156,10 @@ def _format_moment(started: str) -> str:
 
 def _stack_sections(summary: Summary, run: Run, anchors_by_cell: Anchors) -> Iterator[Mapping[str, object]]:
     """Yield what each stack was, from its own trials, and where these are, by workload."""
-    own: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
+    trials_by_stack: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
     for trial in run.trials:
-        own[trial.stack].append(trial)
-    for stack, trials in own.items():
+        trials_by_stack[trial.stack].append(trial)
+    for stack, trials in trials_by_stack.items():
         workloads = dict.fromkeys(trial.workload for trial in trials)
         yield {
             "anchor": stack_anchor(summary, stack),

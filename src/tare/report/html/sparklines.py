@@ -24,8 +24,8 @@ from tare.telemetry.parquet import InstanceSeries, read_series, telemetry_files
 _ACROSS, _LEFT = 288.0, 66.0
 _HEAD, _HEIGHT, _GAP, _FOOT = 18.0, 38.0, 6.0, 34.0
 _MAX_POINTS = 160  # points of a line
-_VISIBLE = 0.01  # CPUs that were stolen
-_STOLEN = "CPUs stolen from the machine"
+_VISIBLE = 0.01  # CPUs of steal time
+_STEAL = "steal time in CPUs"
 _TURNS = 16_000  # of the whole page; each takes some ten bytes
 _MIN_TURNS, _MAX_TURNS = 200, 500  # of a block
 
@@ -53,7 +53,7 @@ def draw_series(series: InstanceSeries, points: int = _MAX_POINTS) -> Drawing | 
     if not moments or max(moments) <= min(moments):
         return None
     begin, end = min(moments), max(moments)
-    stolen = [each for each in _keep_finite(_rates(series.steal_times)) if begin <= each[0] <= end]
+    steal = [each for each in _keep_finite(_rates(series.steal_times)) if begin <= each[0] <= end]
     size = format_size(int(_largest(memory))) if len(memory) > 1 else ""
     panels = [
         (title, line, label, color, words)
@@ -61,14 +61,14 @@ def draw_series(series: InstanceSeries, points: int = _MAX_POINTS) -> Drawing | 
             ("CPUs", used, _count_points(used), DOT, f"at most {_count_points(used)} CPUs"),
             ("memory", memory, size, DOT, f"at most {size} of memory"),
             (
-                _STOLEN,
-                stolen,
-                _count_points(stolen),
+                _STEAL,
+                steal,
+                _count_points(steal),
                 SAME,
-                f"at most {_count_points(stolen)} CPUs were stolen from its machine",
+                f"at most {_count_points(steal)} CPUs of steal time",
             ),
         )
-        if len(line) > 1 and (title != _STOLEN or _largest(line) >= _VISIBLE)
+        if len(line) > 1 and (title != _STEAL or _largest(line) >= _VISIBLE)
     ]
     said = join_names(tuple(words for *_, words in panels))
     across, parts, top = linear_scale(0.0, end - begin, format_tick), [], 0.0

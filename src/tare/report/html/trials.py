@@ -133,14 +133,14 @@ def _format_value(value: MeasuredValue | None) -> str:
 
 
 def _describe_turns(trial: Trial) -> str:
-    """Describe how many turns there were, how long they took, and how much of the CPU time was stolen at most."""
+    """Describe how many turns there were, how long they took, and the largest share of steal time."""
     own = [turn for turn in trial.turns if not turn.warm_up]
     if not own:
         return ""
     seconds = sum(turn.seconds for turn in own)
-    stolen = max(turn.steal or 0.0 for turn in own)
+    steal = max(turn.steal or 0.0 for turn in own)
     taken = f" in {format_duration(round(seconds, 2))}" if math.isfinite(seconds) else ""
-    return f"{len(own)}{taken}" + (f", up to {100 * stolen:.0f} % stolen" if stolen >= 0.01 else "")
+    return f"{len(own)}{taken}" + (f", up to {100 * steal:.0f} % steal time" if steal >= 0.01 else "")
 
 
 def _file_link(run: Run, name: str) -> str:
@@ -193,7 +193,7 @@ def _output_excerpts(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str
 
 
 def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> list[tuple[str, int, list[str]]]:
-    """Return each stack with its number of starts, and their 50th, 95th and 99th percentile in words.
+    """Return each stack with its number of starts, and their 50th, 95th and 99th percentile as text.
 
     Nothing for a workload that is not about starts.
     """

@@ -1,4 +1,4 @@
-"""The turns of one block along time: a burst of the machine is seen to hit all stacks, a stall only its own."""
+"""The turns of one block along time: a burst of the machine is seen to hit all stacks, a stall only its stack."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tare.statistics.summary import Summary
 
 _MAX_TURNS = 500  # turns in a drawing: each takes about a hundred bytes of the page
 _NAMED = 4
-_FAR = 10.0  # logarithm of a speed that no turn of a machine has beside another
+_FAR = 10.0  # logarithm of a speed beyond that between any two turns of a machine
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TurnStrip:
 
     def describe(self, *, how_to_read: bool) -> str:
         """Describe what it shows, and how to read it where that is not said elsewhere."""
-        read = "each bar is a turn, as thick as it was fast beside the median of its stack's own turns; " * how_to_read
+        read = "each bar is a turn, as thick as it was fast relative to the median of its stack's turns; " * how_to_read
         cut = f" (the roughest {len(self.bars)} of {self.all_turns} turns)" if len(self.bars) < self.all_turns else ""
         slow = [bar.stack for bar in self.bars if bar.speed_class == SLOWEST]
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
@@ -91,9 +91,9 @@ def _find_stalling_stack(summary: Summary, workload: str) -> str:
 
 def _excess_slow_share(bars: Sequence[TurnBar], stack: str) -> float:
     """Return the share of a stack's turns that are slow, above that of the others."""
-    own = [bar.speed_class == SLOWEST for bar in bars if bar.stack == stack]
+    is_slowest = [bar.speed_class == SLOWEST for bar in bars if bar.stack == stack]
     others = [bar.speed_class == SLOWEST for bar in bars if bar.stack != stack]
-    return (fmean(own) if own else -1.0) - (fmean(others) if others else 0.0)
+    return (fmean(is_slowest) if is_slowest else -1.0) - (fmean(others) if others else 0.0)
 
 
 def _trial_bars(trial: Trial) -> list[TurnBar]:
@@ -114,14 +114,14 @@ def _trial_bars(trial: Trial) -> list[TurnBar]:
 
 def _create_bar(name: str, stack: str, turn: Turn, speed: float) -> TurnBar:
     steal = turn.steal or 0.0
-    stolen = f", {100 * steal:.0f} % of the CPU time stolen" if steal else ""
+    steal_text = f", {100 * steal:.0f} % steal time" if steal else ""
     return TurnBar(
-        stack, turn.began, turn.seconds, speed, steal, f"{name}: {100 * speed:.0f} % of its usual speed{stolen}"
+        stack, turn.began, turn.seconds, speed, steal, f"{name}: {100 * speed:.0f} % of its usual speed{steal_text}"
     )
 
 
 def _relative_speeds(values: Sequence[MeasuredValue]) -> Mapping[str, list[float]]:
-    """Return, by label, the speed of each turn beside the usual one: the geometric mean of what was measured in it."""
+    """Return, by label, each turn's speed relative to the usual one, as a geometric mean over its values."""
     logs: dict[str, list[list[float]]] = {}
     for value in values:
         if value.label and value.turns and all(0 < turn < math.inf for turn in value.turns):

@@ -145,7 +145,7 @@ class Kubernetes(Technology):
             review = {"spec": {"resourceAttributes": {"verb": "create", "resource": "namespaces"}}}
             response = kubectl.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
             if not response.get("status", {}).get("allowed"):
-                return (Problem("you may not create namespaces in the cluster", 'namespace = "one of yours"'),)
+                return (Problem("you may not create namespaces in the cluster", 'namespace = "NAME"'),)
         return ()
 
     def _find_node(self, kubectl: Kubectl) -> dict[str, Any]:

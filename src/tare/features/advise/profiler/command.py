@@ -51,7 +51,7 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     rate: Annotated[str, typer.Option(help="Requests that it serves meanwhile, such as 12000/s.", metavar="RATE")] = "",
     out: Annotated[Path | None, typer.Option(help="Write to this file.", metavar="FILE", show_default=False)] = None,
 ) -> None:
-    """Watch an application, and write what it uses: CPU, system calls, memory, disk, network.
+    """Count the operations of an application: CPU, system calls, memory, disk, network.
 
     A command runs again and again; what it prints is thrown away. Of a server, say the rate of its requests, which its
     load knows. Its system calls are counted for a short time, which costs little.
