@@ -24,9 +24,8 @@ from tare.model.journal import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration
 from tare.plugins.feature import call_hooks
-from tare.report.conclusion import describe_conclusion
 from tare.report.numbers import strip_control_characters
-from tare.report.terminal import headline_table, usual_value_table
+from tare.report.terminal import describe_conclusion, headline_table, usual_value_table
 from tare.report.writer import write_report
 from tare.runner.availability import list_usable
 from tare.runner.events import fan_out

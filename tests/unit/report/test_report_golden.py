@@ -25,8 +25,7 @@ from runs import COSTS, believable_run, isolation_by_plugins
 from tare.model.journal import Run
 from tare.model.machine import Tuning
 from tare.model.trial import LoweredSetting
-from tare.report.conclusion import describe_conclusion
-from tare.report.terminal import headline_table
+from tare.report.terminal import describe_conclusion, headline_table
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 

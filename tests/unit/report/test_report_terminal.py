@@ -11,9 +11,8 @@ from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pair
 
 from tare.model.journal import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric
-from tare.report.conclusion import describe_conclusion
 from tare.report.numbers import cut, format_plus_minus
-from tare.report.terminal import headline_table, usual_value_table
+from tare.report.terminal import describe_conclusion, headline_table, usual_value_table
 from tare.statistics.summarize import summarize
 
 

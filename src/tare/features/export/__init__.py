@@ -2,4 +2,4 @@
 
 from tare.plugins.feature import Feature
 
-FEATURE = Feature(commands={"export": "commands:export"}, group="Operate")
+FEATURE = Feature(commands={"export": "openmetrics:export"}, group="Operate")

@@ -1,4 +1,4 @@
-"""OpenMetrics text from telemetry samples.
+"""Command `tare export`: OpenMetrics text from telemetry samples.
 
 OpenMetrics requires all samples of a metric family together, but a run has them by time. So each family is written to
 separate temporary files, which are then joined: a run of any size takes little memory.
@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import glob
 import math
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
+from tare.cli.arguments import read_run
 from tare.model.errors import UsageError
+from tare.model.files import convert_write_errors
 from tare.model.journal import Run
 from tare.model.trial import Trial
 from tare.telemetry.parquet import COLUMNS
@@ -272,3 +278,38 @@ def format_samples(samples: Iterable[TelemetrySample]) -> Iterator[str]:
 def _family_header(family: Family) -> str:
     unit = f"# UNIT {family.name} {family.unit}\n" if family.unit else ""
     return f"# TYPE {family.name} {family.kind}\n{unit}# HELP {family.name} {family.help_text}\n"
+
+
+def export(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
+    out: Annotated[Path | None, typer.Option(help="File to write [default: standard output].")] = None,
+) -> None:
+    """Write the telemetry of runs as OpenMetrics, for Prometheus, VictoriaMetrics and Grafana."""
+    loaded = [read_run(folder) for folder in runs]
+    _refuse_same_names(loaded)
+    texts = format_samples(chain.from_iterable(map(samples_of, loaded)))
+    if out is not None:
+        _write(out, texts)
+        print(out)  # noqa: T201 - as other commands print the path of what they wrote
+    else:
+        sys.stdout.writelines(texts)
+
+
+def _refuse_same_names(runs: Sequence[Run]) -> None:
+    """Raise UsageError for runs whose folders have the same name: a server would merge their series."""
+    names = [run.folder.resolve().name for run in runs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"several runs are named {name}", "rename one of the folders")
+
+
+def _write(path: Path, texts: Iterable[str]) -> None:
+    """Write a file atomically; raises UsageError."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with convert_write_errors(path, "give another file by --out"):
+            with partial.open("w", encoding="utf-8") as file:
+                file.writelines(texts)
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

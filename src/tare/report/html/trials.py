@@ -146,7 +146,7 @@ def _describe_turns(trial: Trial) -> str:
 def _file_link(run: Run, name: str) -> str:
     """Return the link to a file of the run from its page; empty where it has none."""
     folder, _, own = name.partition("/")
-    if "/" in file_name or "\0" in own or not (run.folder / folder / own).is_file():
+    if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
         return ""
     return quote(f"{run.path_from_report}/{folder}/{own}")
 
