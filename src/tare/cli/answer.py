@@ -1,4 +1,4 @@
-"""Give an answer: print it, write its page, and end the command with its exit code."""
+"""End of an answering command: print the answer, write its page, and exit with its code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tare.model.files import convert_write_errors
 from tare.report.answer import Answer
 from tare.report.numbers import strip_control_characters
 
-_LOG_WIDTH = 180  # of what is no terminal: wide enough that the lines of the table do not break
+_LOG_WIDTH = 180  # columns without a terminal, such as in a CI log: table rows of many stacks still do not wrap
 
 
 def print_and_exit(
@@ -25,10 +25,10 @@ def print_and_exit(
     as_json: bool = False,
     as_markdown: bool = False,
 ) -> None:
-    """Print an answer, and `render` its page if there is a file for it. Then end the command as the answer says.
+    """Print an answer, write the result of `render` to `page` if a file is given, and exit with the answer's code.
 
     Raises UsageError for both --json and --markdown, the answer's error, or typer.Exit with 1 if its gate failed. Warns
-    of a gate that passed with nothing decided.
+    if a gate passed although nothing is decided.
     """
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", f"call `tare {answer.command}` once for each")

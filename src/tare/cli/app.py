@@ -1,4 +1,4 @@
-"""The command line: finds the commands of the core and of features, and loads the one that is called."""
+"""Command line: the commands of the core and of features, loaded only when they are called."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tare.plugins.feature import commands as feature_commands
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-_CORE: dict[Group, dict[str, str]] = {  # where the commands of the core are, in the order of the help
+_CORE: dict[Group, dict[str, str]] = {  # locations of the core's commands, in the order of the help
     "Measure": {
         "try": "try_command:try_command",
         "plan": "plan:plan",
@@ -46,16 +46,16 @@ _NO_COMMAND_CODE = 2  # as for other wrong usage
 _LIST_COMMANDS = ("list", "ls")
 _LIST_HINT = "`tare technologies` and `tare workloads` list what there is, `tare show RUN` a run's trials"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
-# What a group of commands of a feature is made with: `typer.Typer(**GROUP_SETTINGS)`.
+# Settings for a feature's command group: `typer.Typer(**GROUP_SETTINGS)`.
 GROUP_SETTINGS: Mapping[str, Any] = {
     "add_completion": False,
     "context_settings": _SETTINGS,
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,  # libraries for markup take a quarter of a second
+    "rich_markup_mode": None,  # importing rich's markup takes a quarter of a second
 }
-# Of these, the first word that is no option begins a command line of the user's, whose options are its own.
+# Commands whose first positional argument begins the user's command line: later options belong to that command line.
 _STARTING = {"try", "profile"}
-_PLAIN = None  # libraries for markup take a quarter of a second, and would take [default: …] for markup
+_PLAIN = None  # rich's markup takes a quarter of a second to import, and would read [default: …] as markup
 
 
 def command_names() -> tuple[str, ...]:
@@ -68,19 +68,19 @@ def _command_functions() -> dict[str, Hook]:
 
 
 def _command_groups() -> dict[Group, dict[str, Hook]]:
-    """Return the functions of all commands by name, in the groups of the help."""
-    return {group: resolve_hooks("tare.cli", own) | feature_commands(group) for group, own in _CORE.items()}
+    """Return the hooks of all commands by group and name, in the order of the help."""
+    return {group: resolve_hooks("tare.cli", core) | feature_commands(group) for group, core in _CORE.items()}
 
 
 def load_command(name: str) -> Command:
-    """Return a command; only now its file is loaded, and the libraries that it needs."""
+    """Import a command's module, with the libraries that it needs, and return the command."""
     found = _command_functions()[name].load()
     if isinstance(found, typer.Typer):
         return get_command(found)
     settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
-    alone = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
-    alone.command()(found)
-    return get_command(alone)
+    single = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
+    single.command()(found)
+    return get_command(single)
 
 
 def summarize_command(name: str) -> str:
@@ -89,13 +89,13 @@ def summarize_command(name: str) -> str:
 
 
 class _Commands(TyperGroup):
-    """The commands of tare: names, until one is called. Its file is loaded then."""
+    """Command group of tare: names only, until a command is called and its module is imported."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in command_names()}})
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Find the command that is called, and load it. `help` and `help COMMAND` print help, as in other programs."""
+        """Load the command that is called. `help` and `help COMMAND` print help, as in other programs."""
         if args == ["help"]:
             print(ctx.get_help())
             raise typer.Exit
@@ -108,8 +108,8 @@ class _Commands(TyperGroup):
         raise_at_interrupt()
         return name, loaded, rest
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - as groups are asked
-        """Write what each command does."""
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """Write the first docstring sentence of each command."""
         for group, functions in _command_groups().items():
             if functions:  # a group whose features were removed has none
                 with formatter.section(group):
@@ -129,7 +129,7 @@ app = typer.Typer(
 
 
 def _find_commit() -> str:
-    """Name the commit that the wheel was built of, or that of the checkout; empty where neither is known."""
+    """Return " (COMMIT)" for the commit of the wheel or of the checkout; "" if neither is known."""
     import subprocess  # noqa: PLC0415 - all other commands start sooner without it
 
     package = Path(tare_package).parent
@@ -155,7 +155,7 @@ def _print_version(wanted: bool) -> None:
 def tare(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001 - its callback takes it
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Measure what virtualization costs on this machine, relative to bare metal."""

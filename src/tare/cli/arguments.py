@@ -1,7 +1,7 @@
-"""Read the runs and verdicts that commands take as arguments, with the owner's rights.
+"""Arguments of commands: runs, read with the rights of their owner, and verdicts.
 
-A report needs no root. Where root asks for one, this process becomes the owner of the run's folder for good. So nothing
-in the folder can lead to what its owner may not read or write, and what is written there is the owner's.
+A report needs no root. If root asks for a report, this process becomes the owner of the run's folder for good. So a
+symbolic link in the folder cannot make root read or write another user's file, and the owner owns the report.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import typer
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, load_run
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ChartsFile = Annotated[
-    Path | None, typer.Option("--html", help="Write a page with charts to this file, too.", show_default=False)
+    Path | None, typer.Option("--html", help="Also write an HTML page with charts to this file.", show_default=False)
 ]
 Verdict = TypeVar("Verdict", bound=str)
 
@@ -34,7 +34,7 @@ def read_run(folder: Path) -> Run:
 
 @contextmanager
 def reading_progress(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
-    """Become the owner of runs, and show on a terminal how many of them are read, which the block tells."""
+    """Context manager: become the owner of runs, and yield a function that shows the number of runs read so far."""
     from rich.progress import Progress  # noqa: PLC0415 - `tare technologies` needs none of these libraries
 
     from tare.cli.console import Console  # noqa: PLC0415
@@ -47,15 +47,15 @@ def reading_progress(runs: Sequence[Path]) -> Iterator[Callable[[int], None]]:
 
 
 def become_owner(folder: Path) -> None:
-    """Give up root's rights for those of a folder's owner, unless that is root or the folder is not there.
+    """Drop root's rights and become the owner of a folder; do nothing if root owns the folder or it does not exist.
 
-    Raises UsageError where the owner may not read it, or what this process loads later: tare, its libraries, Python's.
+    Raises UsageError if the owner may not read the folder, or modules that are imported later (tare's, libraries').
     """
     if os.geteuid():
         return
     try:
         owner = folder.stat()
-    except OSError:  # who reads it says what is wrong
+    except OSError:  # the caller reads the folder next, and reports the reason
         return
     if owner.st_uid == 0:
         return

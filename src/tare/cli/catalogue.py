@@ -1,4 +1,4 @@
-"""`tare technologies` and `tare workloads`: the catalogue, from the plug-ins' docstrings and members."""
+"""Commands `tare technologies` and `tare workloads`: the catalogue, from the plug-ins' docstrings and members."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from tare.plugins.descriptions import all_other_names, describe_plugins, descrip
 
 CheckedJson = Annotated[
     bool,
-    typer.Option(
-        "--json", help="Print JSON for a program to read. It also checks what can be used here: some seconds."
-    ),
+    typer.Option("--json", help="Print JSON, and check which technologies can be used here, which takes some seconds."),
 ]
-Name = Annotated[str, typer.Argument(help="Describe this one alone, in full.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Describe only this entry, in full.", show_default=False)]
 
 _AFTER_TECHNOLOGIES = (
     "`tare technologies NAME` describes one in full.",
@@ -31,9 +29,9 @@ _AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settin
 
 
 def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
-    """List the technologies, and the programs of each that are not installed here."""
+    """List the technologies, and their programs that are not installed on this machine."""
     if name and name not in registry.names("technologies"):
-        from tare.suites.stacks import resolve_technologies  # noqa: PLC0415 - the list is there at once without it
+        from tare.suites.stacks import resolve_technologies  # noqa: PLC0415 - the list prints sooner without this import
 
         name = resolve_technologies(registry, name)
     if as_json:
@@ -53,7 +51,7 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
 
 
 def workloads(name: Name = "", as_json: AsJson = False) -> None:
-    """List the workloads, or describe one with its settings."""
+    """List the workloads, or describe a workload with its settings."""
     if as_json:
         print(json.dumps({"format": 1, "workloads": describe_plugins("workloads", name)}, indent=2))
     elif name:
@@ -71,8 +69,8 @@ def _align_columns(*rows: Sequence[str]) -> Iterator[str]:
 
 
 def _add_usability(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to the entries of technologies whether each can be used here, or what is missing."""
-    from tare.cli.console import Console  # noqa: PLC0415 - the list without this check is there at once
+    """Return the entries of technologies with `usable`, and with the problems and fixes of unusable ones."""
+    from tare.cli.console import Console  # noqa: PLC0415 - the plain list prints sooner without these imports
     from tare.hosts.local import LocalHost  # noqa: PLC0415
     from tare.runner.availability import check_technologies  # noqa: PLC0415
 

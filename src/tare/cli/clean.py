@@ -1,4 +1,4 @@
-"""`tare clean`: remove what a killed run left behind."""
+"""Command `tare clean`: remove the leftovers of a killed run."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def clean(
         bool, typer.Option("--images", help="Also remove the images, which take minutes to build.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Remove nothing: list what of tare's is there; exit code 3 if anything is.")
+        bool, typer.Option("--check", help="List the leftovers and remove nothing; exit code 3 if there are any.")
     ] = False,
     json_: Annotated[
-        bool, typer.Option("--json", help="With --check, as JSON, with the kernel's settings and firewall rules.")
+        bool, typer.Option("--json", help="With --check: print JSON, with kernel settings and firewall rules.")
     ] = False,
 ) -> None:
     """Remove leftovers of killed runs from this machine."""
@@ -57,7 +57,7 @@ def clean(
 
 
 def _check(console: Console, as_json: bool) -> None:
-    """Print what of tare's is on this machine; raises TareError where there is something of no run under way."""
+    """Print the resources of tare on this machine; raises TareError if any belongs to no running run."""
     holder, is_running = read_lock_holder()
     found = take_inventory(registry.process_names(), registry.list_commands())
     if as_json:
@@ -81,7 +81,7 @@ def _check(console: Console, as_json: bool) -> None:
 
 
 def _removal_hint(left: HostInventory, holder: LockHolder | None) -> str:
-    """Return how to remove what is left: with the ledgers of this home, or of the home of the run that was killed."""
+    """Return the command that removes the leftovers: with the ledgers of this home, or of the killed run's home."""
     if left.ours.get("ledgers"):
         return "without a run under way: tare clean"
     if holder and holder.is_here and read_pending_undos(Path(holder.home) / LEDGERS):

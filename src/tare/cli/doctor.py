@@ -1,7 +1,7 @@
-"""`tare doctor`: show which technologies work here, fixes for the others, and noise.
+"""Command `tare doctor`: usable technologies, fixes for unusable ones, and noise.
 
-It has at most 22 lines of 80 columns, so that a terminal of 80x24 also shows the command and the next prompt. It counts
-the reasons that do not fit; `tare doctor --all` has them.
+The output has at most 22 lines of 80 columns, so that a terminal of 80x24 also shows the command and the next prompt.
+Reasons that do not fit are counted; `tare doctor --all` prints them.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _title_lines(title: str, text: str, width: int, style: str = "bold") -> list
 
 
 def _advice_lines(name: str, advice: Problem, width: int) -> list[Text]:
-    """Return what could be better, and the command for it."""
+    """Return the lines of advice, and the command that follows the advice."""
     return [*_title_lines(name, advice.what, width), *_wrap_command(advice.fix, width)]
 
 
@@ -168,12 +168,12 @@ def _noise_lines(noise: Iterable[Noise], width: int) -> list[Text]:
 def doctor(
     everything: Annotated[bool, typer.Option("--all", help="Print every version, reason and fix in full.")] = False,
     as_json: AsJson = False,
-    fix: Annotated[bool, typer.Option("--fix", help="Print only the command that installs what is missing.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="With --fix: run that command.")] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Print only the command that installs missing packages.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="With --fix: run the command.")] = False,
 ) -> None:
-    """Show which technologies can be used here, fixes for the rest, and how noisy this machine is.
+    """Check which technologies can be used here and how noisy this machine is, and show fixes.
 
-    It only observes: without --apply, it changes nothing on the machine.
+    The check changes nothing on the machine, except with --apply.
     """
     if apply and not fix:
         raise UsageError("--apply is of --fix", "tare doctor --fix prints the command first")
@@ -217,7 +217,7 @@ def _print_or_run_fix(
     *,
     apply: bool,
 ) -> None:
-    """Print the command that installs what is missing, or run it."""
+    """Print the command that installs missing packages, or run it."""
     for each in own_problems:
         if not each.packages:
             print_status(f"{each.what}: {each.fix}")

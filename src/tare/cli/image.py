@@ -1,4 +1,4 @@
-"""`tare image`: build the guest image, and print its hash."""
+"""Command `tare image`: build the guest image, and print its hash."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from tare.suites.tables import read_source
 
 def image(
     suite: Annotated[
-        Path | None, typer.Argument(help="For this suite alone [default: for all workloads but large ones].")
+        Path | None, typer.Argument(help="Build for this suite only [default: for all workloads except large ones].")
     ] = None,
-    release: Annotated[Release, typer.Option(help="The Debian release, as in [image] of a suite.")] = "bookworm",
+    release: Annotated[Release, typer.Option(help="Debian release, as in [image] of a suite.")] = "bookworm",
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="Build in this image of Debian from now on; needs no mmdebstrap.", metavar="IMAGE"),
+        typer.Option("--from", help="Build in this Debian image from now on, without mmdebstrap.", metavar="IMAGE"),
     ] = None,
     archives: Annotated[
         Path | None,
         typer.Option(
-            help="Take images that other machines have put into this folder; add what it lacks.", metavar="FOLDER"
+            help="Load images from this folder, which machines share; add missing images to it.", metavar="FOLDER"
         ),
     ] = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Build none: print the names of the archives that are missing here.")
+        bool, typer.Option("--missing", help="Print the names of missing archives, and build nothing.")
     ] = False,
 ) -> None:
     """Build the guest image and the client's root if they are not cached, and print the image's hash.
 
-    --from docker://debian:12 first makes a root of that image, in which images are built on any distribution. A file of
-    `docker export` will do, too. `tare clean --images` removes it.
+    --from docker://debian:12 first unpacks that image as a build root, so that images can be built on any distribution.
+    --from also takes a file of `docker export`. `tare clean --images` removes the build root.
     """
     source = None if from_ is None else read_source(from_)
     read = read_suite(suite) if suite else None

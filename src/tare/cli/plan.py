@@ -1,4 +1,4 @@
-"""`tare plan`: what a suite would run, and for how long."""
+"""Command `tare plan`: the trials of a suite and their estimated duration."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from tare.suites.user_files import list_external_effects
 
 
 def plan(
-    suite: Annotated[Path | None, typer.Argument(help="A suite, a TOML file.", show_default=False)] = None,
+    suite: Annotated[Path | None, typer.Argument(help="A suite (TOML file).", show_default=False)] = None,
     pilot: Annotated[
         Path | None,
-        typer.Option("--from", help="A short or earlier run, to predict blocks and minutes.", metavar="RUN"),
+        typer.Option("--from", help="A short or earlier run, from which to predict blocks and minutes.", metavar="RUN"),
     ] = None,
     margin: Annotated[
         str | None, typer.Option(help="With --from, the difference to resolve, such as 3% [default: the suite's].")
     ] = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON Schema of suites, for your editor, instead.")
+        bool, typer.Option("--schema", help="Print the JSON Schema of suites for an editor, and nothing else.")
     ] = False,
 ) -> None:
-    """Show what a suite would run, and estimate how long it takes. Starts nothing."""
+    """Show the trials of a suite and estimate their duration, without starting anything."""
     if schema:
         print(json.dumps(create_suite_schema(), indent=1, ensure_ascii=False))
         return

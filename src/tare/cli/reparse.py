@@ -1,4 +1,4 @@
-"""`tare reparse`: parse the raw output of a run again."""
+"""Command `tare reparse`: parse the raw output of a run again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tare.suites.suite import PlannedWorkload, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Parse all values of a run again from its raw output; keep the earlier trials in trials.jsonl.before."""
+    """Parse all values of a run from its raw output again; keep the earlier trials in trials.jsonl.before."""
     loaded = read_run(run)
     suite = read_suite(run / "suite.toml", folder=loaded.record.base_folder)
     records = {record.name: record for record in loaded.record.workloads}
@@ -35,7 +35,7 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def _workload_as_recorded(planned: PlannedWorkload, record: WorkloadRecord) -> Workload:
-    """Return a workload with the settings to which the bounds lowered it then: today they may lower it to others."""
+    """Return a workload with the lowered settings of the record, as today's limits may lower them differently."""
     used = {each.setting: record.settings[each.setting] for each in record.lowered}
     plain: Any = planned.workload
     lists = {name: tuple(setting) for name, setting in used.items() if isinstance(setting, list)}
@@ -46,20 +46,22 @@ def _workload_as_recorded(planned: PlannedWorkload, record: WorkloadRecord) -> W
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     """Parse a trial's raw output. A failed trial keeps its reason, unless its values can now be read.
 
-    One whose values are in quarantine stays there, unless they are now read as others.
+    A trial with quarantined values stays unchanged, unless the parser now returns other values.
     """
     if trial.status == "skipped":
         return trial
     try:
         values = read_values(workload, load_raw(run, trial.trial))
         reject_impossible_values(values, len(trial.limits.asked.cpus) if trial.limits else 1)
-    except UsageError:  # it has no raw output: nothing can be read again
+    except UsageError:  # no raw output is stored, so there is nothing to parse
         raise
-    except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
+    except Exception as error:  # noqa: BLE001 - user-supplied plug-ins may raise anything
         fault = to_tare_error(error)
         return trial if trial.status == "failed" else trial.as_failed(str(fault), fault.hint)
     if trial.quarantined and set(values) <= set(trial.quarantined):
         return trial
     read = (*trial.values, *trial.quarantined)
-    kept = tuple(value for value in read if value.metric == SERVICE_READY)  # no output has it
+    kept = tuple(
+        value for value in read if value.metric == SERVICE_READY
+    )  # tare times readiness, so no raw output contains it
     return replace(trial, status="ok", reason="", hint="", values=(*values, *kept), quarantined=())

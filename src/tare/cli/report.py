@@ -1,4 +1,4 @@
-"""`tare report`: write the report of a run again, in any format."""
+"""Command `tare report`: write the report of a run again, in any format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
     formats: Annotated[
         str | None,
-        typer.Option("--format", help="Formats, with commas between: html, csv, json, yaml, markdown, latex, pdf, …"),
+        typer.Option("--format", help="Formats, separated by commas: html, csv, json, yaml, markdown, latex, pdf, …"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to [default: RUN/report].")] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`tare run`: run a suite and write its report."""
+"""Command `tare run`: run a suite and write its report."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
 
 
 def exit_with_status(run: Run, stop: Stop) -> None:
-    """Raise what the command ends with, if that is not success."""
+    """Raise the error or exit code with which the command ends; do nothing after success."""
     if stop.reason == StopReason.INTERRUPT:
         print_status(f"go on with: tare run --resume {run.folder}")
         raise typer.Exit(INTERRUPTED)
@@ -112,20 +112,22 @@ def _write_report(run: Run, summary: Summary, console: Console) -> None:
 
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
-    suite: Annotated[Path | None, typer.Argument(help="The suite to run, a TOML file.", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-SUITE].")] = None,
-    budget: Annotated[str | None, typer.Option(help="Time to spend, such as 30m; ends at a block's end.")] = None,
+    suite: Annotated[Path | None, typer.Argument(help="The suite to run (TOML file).", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-SUITE].")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Time limit of the measurement, such as 30m, which ends with a block.")
+    ] = None,
     blocks: Annotated[
-        str | None, typer.Option(help="Measure all of these blocks, and no others, such as 1-4,9.", metavar="NUMBERS")
+        str | None, typer.Option(help="Measure exactly these blocks, such as 1-4,9.", metavar="NUMBERS")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped.", metavar="RUN")] = None,
-    serve: Annotated[bool, typer.Option("--serve", help="Show the report in a browser while it grows.")] = False,
+    resume: Annotated[Path | None, typer.Option(help="Continue an interrupted run.", metavar="RUN")] = None,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the growing report to a browser.")] = False,
     port: Annotated[
-        int | None, typer.Option(help="The port of --serve [default: a free one].", min=1, max=65535, metavar="PORT")
+        int | None, typer.Option(help="Port for --serve [default: a free port].", min=1, max=65535, metavar="PORT")
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait while another tare runs on this machine.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until no other tare runs on this machine.")] = False,
 ) -> None:
-    """Run a suite: every stack, every workload, in randomized blocks, and write the report."""
+    """Run every workload of a suite in every stack, in randomized blocks, and write the report."""
     seconds, numbers, at = _parse_budget(budget), _parse_block_numbers(blocks), (port or 0) if serve or port else None
 
     def create_job() -> Job:
@@ -144,9 +146,9 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
 
 def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str, ...]:
-    """Return the stacks that were asked for, with commas between them, or bare metal and all that is usable here.
+    """Return the stacks of `--on`, separated by commas, or by default bare metal and all usable stacks.
 
-    `quick_only`: of these, only those that start quickly. Raises TareError where that is bare metal alone.
+    `quickly` restricts the default to stacks that start quickly. Raises TareError if only bare metal is left.
     """
     if on is not None:
         return tuple(name.strip() for name in on.split(",") if name.strip())
@@ -162,7 +164,7 @@ def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str,
 def run_suite(job: Job, command: str, port: int | None = None) -> None:
     """Run a suite, print its table and write its report; raises typer.Exit after Ctrl-C, and TareError.
 
-    Meanwhile the report is served on a port of the loopback address, if one is given; 0 is a free one.
+    If a port is given, the report is served on the loopback address meanwhile; 0 chooses a free port.
     """
     require_root(f"tare {command} …")
     console = Console(stderr=True)

@@ -1,4 +1,4 @@
-"""`tare shell`: look into an instance of a stack, or run a command in it.
+"""Command `tare shell`: a shell or a command in an instance of a stack.
 
 An interactive shell needs a terminal. The image's `script` makes one inside, and tare passes every key on to it, which
 works through container engines and SSH. If the inside has no terminals (a chroot), the shell uses ours.
@@ -48,16 +48,16 @@ _SECONDS = 60.0
 def shell(
     stack: Annotated[str, typer.Argument(help="The stack, such as docker or docker/qemu.", show_default=False)],
     command: Annotated[
-        list[str] | None, typer.Argument(help="What to run in place of a shell, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="The command to run in place of a shell, after --.", show_default=False)
     ] = None,
     suite: Annotated[
-        Path | None, typer.Option(help="The suite that has the stack, with its limits and machines.", metavar="FILE")
+        Path | None, typer.Option(help="The suite that defines the stack, its limits and machines.", metavar="FILE")
     ] = None,
     client: Annotated[
-        bool, typer.Option("--client", help=f"Run it on the client; {ADDRESS} is the instance's.")
+        bool, typer.Option("--client", help=f"Run on the client; {ADDRESS} is the instance's address.")
     ] = False,
 ) -> None:
-    """Start an instance as in a trial, open a shell or run a command in it, and remove the instance."""
+    """Start an instance as in a trial, open a shell or run a command in it, then remove the instance."""
     asked = _read_request(stack, suite)
     if asked.stack.layers[0].family == "unikernel" and not client:
         what = f"{stack} has no inside: a unikernel is one application, without a shell"

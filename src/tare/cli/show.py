@@ -1,4 +1,4 @@
-"""`tare show`: one trial in full, or the list of a run's trials."""
+"""Command `tare show`: one trial in full, or the list of a run's trials."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from tare.report.trial_facts import CommandGroup, group_commands, limit_rows
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.telemetry.parquet import count_samples, telemetry_files
 
-_PIPED = 1000  # columns for what is no terminal, so that a trial is one line
+_PIPED = 1000  # columns without a terminal: each trial stays on one line, for grep
 
 
 def show(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    trial: Annotated[str | None, typer.Argument(help="A trial of it.", show_default=False)] = None,
+    trial: Annotated[
+        str | None, typer.Argument(help="A trial of the run [default: list all trials].", show_default=False)
+    ] = None,
     all_turns: Annotated[
         bool, typer.Option("--all", help="Show the command and the raw output of every turn.")
     ] = False,
 ) -> None:
-    """Show a trial: its values, commands, raw output and cautions. Without one, list the run's trials."""
+    """Show the values, commands, raw output and cautions of a trial, or list the trials of a run."""
     loaded = read_run(run)
     trials = add_file_system_cautions(loaded.trials, loaded.record.baseline)
     if trial is None:

@@ -1,4 +1,4 @@
-"""`tare try`: one command on bare metal and in what is there, without a suite."""
+"""Command `tare try`: one command on bare metal and in the usable stacks, without a suite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tare.suites.tables import read_source
 from tare.suites.user_files import collect_files
 
 _BUDGET = "2m"
-# A block runs the command twice on three stacks or more: what takes longer has no block within the budget.
+# A block runs the command twice on three stacks or more. A run of more than a sixth of the budget leaves no block.
 _RUNS, _MIN_TIMEOUT, _MAX_TIMEOUT = 6, 5.0, 3600.0
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
@@ -30,17 +30,18 @@ _Command = Annotated[list[str] | None, typer.Argument(help="The command and its 
 _On = Annotated[
     str | None,
     typer.Option(
-        help="Stacks, with commas [default: bare metal, and all that is usable and starts quickly].", metavar="STACKS"
+        help="Stacks, separated by commas [default: bare metal and all usable stacks that start quickly].",
+        metavar="STACKS",
     ),
 ]
 _Package = Annotated[
-    list[str] | None, typer.Option(help="A Debian package that the image has for it; repeatable.", metavar="P")
+    list[str] | None, typer.Option(help="A Debian package to install into the image; repeatable.", metavar="P")
 ]
 _From = Annotated[
     str,
     typer.Option(
         "--from",
-        help="An image that others have built, such as docker-archive:app.tar: see docs/suites.md.",
+        help="An existing image to use, such as docker-archive:app.tar: see docs/suites.md.",
         metavar="IMAGE",
     ),
 ]
@@ -48,29 +49,31 @@ _File = Annotated[
     list[str] | None,
     typer.Option(
         "--file",
-        help="A file or folder of this machine to put into the image, below /srv; repeatable. The command's own "
-        "program needs none, where it is a path such as ./bench.sh.",
+        help="A file or folder of this machine to copy into the image, below /srv; repeatable. The command's program "
+        "is copied without this option if it is a path such as ./bench.sh.",
         metavar="PATH",
     ),
 ]
 _Metric = Annotated[
     list[str] | None,
     typer.Option(
-        help="A number of its output: a regular expression with {number} in its place, such as 'total: {number} s', "
-        "or a JSON pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; more is better unless it says lower.",
+        help="A number of the output: a regular expression with {number}, such as 'total: {number} s', or a JSON "
+        "pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; more is better unless lower is given.",
     ),
 ]
-_Prepare = Annotated[str, typer.Option(help="A command that runs before each run, and does not count.")]
-_WarmUp = Annotated[int | None, typer.Option(help="Runs in each instance that do not count [default: 1].", metavar="N")]
+_Prepare = Annotated[str, typer.Option(help="A command to run before each run, not measured.")]
+_WarmUp = Annotated[
+    int | None, typer.Option(help="Warm-up runs in each instance, not measured [default: 1].", metavar="N")
+]
 _Timeout = Annotated[
-    str, typer.Option(help="How long a run may take [default: a sixth of the budget, at least 5 s].", metavar="TIME")
+    str, typer.Option(help="Time limit of a run [default: a sixth of the budget, at least 5 s].", metavar="TIME")
 ]
-_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
-_Margin = Annotated[str, typer.Option(help="The difference that matters [default: 3%].", metavar="P")]
+_Budget = Annotated[str, typer.Option(help="Time limit of the measurement, which ends with a block.", metavar="TIME")]
+_Margin = Annotated[str, typer.Option(help="The smallest difference that matters [default: 3%].", metavar="P")]
 _Save = Annotated[
-    Path | None, typer.Option(help="Write the suite that it would run, and start nothing.", metavar="FILE")
+    Path | None, typer.Option(help="Write the equivalent suite to this file, and start nothing.", metavar="FILE")
 ]
-_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-try-NAME].")]
+_Out = Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-try-NAME].")]
 
 
 def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command line
@@ -90,9 +93,9 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
 ) -> None:
     """Run one command on bare metal and on other stacks, and compare its cost.
 
-    The command runs in an image of Debian, with the packages that you name, as root, without a terminal, and with
-    nothing on its standard input; or in an image that others have built, as that says. A program of this machine,
-    such as ./bench.sh, is put into the image. It writes a run folder like every other.
+    The command runs in a Debian image with the packages of --package, as root, without a terminal and with an empty
+    standard input. With --from, it runs in that image, as the image's configuration says. A program of this machine,
+    such as ./bench.sh, is copied into the image. The result is a run folder, as of `tare run`.
     """
     if not command:
         raise UsageError("no command to try", _EXAMPLE)

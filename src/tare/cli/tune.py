@@ -1,4 +1,4 @@
-"""`tare tune`: the settings of a machine that cut noise, applied and put back."""
+"""Command `tare tune`: apply and restore the settings of a machine that reduce noise."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NAMESPACE_NOTE = "Settings of net.* hold in this network namespace alone; `tare
 
 
 def tune(
-    action: Annotated[Literal["show", "apply", "restore"], typer.Argument(help="What to do.")] = "show",
+    action: Annotated[Literal["show", "apply", "restore"], typer.Argument(help="Action.")] = "show",
     as_json: AsJson = False,
 ) -> None:
     """Show, apply or restore settings of this machine that reduce noise.
 
-    They are Table III of the 2017 paper, governor, turbo, ASLR, transparent huge pages and interrupts. `apply` first
-    writes down what is set; `restore` puts it back, but for what somebody else has changed since.
+    The settings are Table III of the 2017 paper, governor, turbo, ASLR, transparent huge pages and interrupts. `apply`
+    first records the current values. `restore` writes them back, except values that somebody has changed since.
     """
     tuned = SettingsStore()
     if action == "show":

@@ -50,50 +50,53 @@ use = "network-prices"
 _DEFAULT_BUDGET = "15m"  # enough for ten stacks
 _On = Annotated[
     str | None,
-    typer.Option(help="Stacks, with commas [default: bare metal, and all that is usable].", metavar="STACKS"),
+    typer.Option(help="Stacks, separated by commas [default: bare metal and all usable stacks].", metavar="STACKS"),
 ]
-_Budget = Annotated[str, typer.Option(help="Time to spend; ends at a block's end.", metavar="TIME")]
-_Out = Annotated[Path | None, typer.Option(help="Folder to make for the run [default: runs/TIME-prices].")]
+_Budget = Annotated[str, typer.Option(help="Time limit of the measurement, which ends with a block.", metavar="TIME")]
+_Out = Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-prices].")]
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
     app: Annotated[
         list[Path],
-        typer.Argument(help="A profile of `tare profile`, or several of one application.", metavar="APP.JSON..."),
+        typer.Argument(help="Profiles of one application, from `tare profile`.", metavar="APP.JSON..."),
     ],
     *,
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="The run folder of `tare prices` [default: prices of another machine, for orientation].",
+            help="Run folder of `tare prices` [default: rough prices of another machine].",
             metavar="RUN",
             show_default=False,
         ),
     ] = None,
     needs: Annotated[
         list[str] | None,
-        typer.Option(help=f"The least isolation: isolation={'|'.join(_ISOLATION_LEVELS)}.", metavar="NEED"),
+        typer.Option(help=f"Minimum isolation: isolation={'|'.join(_ISOLATION_LEVELS)}.", metavar="NEED"),
     ] = None,
-    memory: Annotated[str, typer.Option(help="The most memory, application included, such as 256MiB.")] = "",
-    starts_within: Annotated[str, typer.Option(help="The longest start, such as 200ms.", metavar="TIME")] = "",
+    memory: Annotated[str, typer.Option(help="Maximum memory, application included, such as 256MiB.")] = "",
+    starts_within: Annotated[str, typer.Option(help="Maximum start time, such as 200ms.", metavar="TIME")] = "",
     reference: Annotated[
         list[Path] | None,
-        typer.Option(help=f"A run of another application, with its {PROFILE_FILE} in it; repeatable.", metavar="RUN"),
+        typer.Option(
+            help=f"Run of another application, for calibration, with its {PROFILE_FILE}; repeatable.", metavar="RUN"
+        ),
     ] = None,
     node_price: Annotated[
         str,
-        typer.Option(
-            help="The price of a machine, such as 0.12/h, or a file with kinds of machines.", metavar="PRICE|FILE"
-        ),
+        typer.Option(help="Price of a machine, such as 0.12/h, or a file with machine types.", metavar="PRICE|FILE"),
     ] = "",
     load_: Annotated[
-        str, typer.Option("--load", help="Units of work that are to be done, such as 5000/s.", metavar="RATE")
+        str, typer.Option("--load", help="Load in units of work per time, such as 5000/s.", metavar="RATE")
     ] = "",
     across_machines: Annotated[
         bool, typer.Option("--across-machines", help="Also use prices of another machine or kernel.")
     ] = False,
     page: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with the bills to this file, too.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--html", help="Also write an HTML page with the cost breakdowns to this file.", show_default=False
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -184,8 +187,8 @@ def price_suite(stacks: Sequence[str], budget: str) -> str:
 def prices(on: _On = None, budget: _Budget = _DEFAULT_BUDGET, out: _Out = None) -> None:
     """Measure the unit costs of operations in each stack, for `tare advise`.
 
-    It measures system calls, page faults, programs started, messages and more, each alone, on bare metal and in every
-    stack, and writes a run folder like every other.
+    System calls, page faults, program starts, messages and more are measured separately, on bare metal and in every
+    stack. The result is a run folder, as of `tare run`.
     """
     require_root("tare prices")
     suite = parse_options(price_suite(select_stacks_to_run(on), budget), "tare prices")

@@ -28,7 +28,7 @@ from tare.model.units import parse_margin_option
 BaselineOption = Annotated[
     str | None, typer.Option("--baseline", help="The stack to compare with (default: the run's).")
 ]
-StackOption = Annotated[list[str] | None, typer.Option("--stack", help="Only this stack; may be given again.")]
+StackOption = Annotated[list[str] | None, typer.Option("--stack", help="Compare only this stack; repeatable.")]
 MarginOption = Annotated[
     str | None, typer.Option("--margin", help="Smaller differences count as none, such as 3% (default: the run's).")
 ]
@@ -36,14 +36,16 @@ FailOnOption = Annotated[
     list[str] | None,
     typer.Option("--fail-on", help=f"Exit with 1 on any of: {', '.join(GATE_CONDITIONS)}.", metavar="VERDICT"),
 ]
-AcrossMachinesOption = Annotated[bool, typer.Option("--across-machines", help="Also compare runs of unlike machines.")]
+AcrossMachinesOption = Annotated[
+    bool, typer.Option("--across-machines", help="Also compare runs of different machines.")
+]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown for a pull request.")]
 
 
 def compare(  # noqa: PLR0913 - each is an option of the command line
     run: Annotated[Path, typer.Argument(help="A run folder.", metavar="RUN")],
     after: Annotated[
-        Path | None, typer.Argument(help="A later run, to compare RUN with.", metavar="AFTER", show_default=False)
+        Path | None, typer.Argument(help="A later run to compare with RUN.", metavar="AFTER", show_default=False)
     ] = None,
     *,
     baseline: BaselineOption = None,
@@ -55,7 +57,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Compare the stacks of a run with a baseline, or show what changed from one run to another."""
+    """Compare the stacks of a run with a baseline, or two runs with each other."""
     options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     before = read_run(run)
     result = compare_stacks(before, options) if after is None else compare_runs(before, read_run(after), options)
@@ -94,20 +96,20 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Exit with 1 on a change that became firm with the last run: {', '.join(HISTORY_CONDITIONS)}.",
+            help=f"Exit with 1 if the last run confirmed a change: {', '.join(HISTORY_CONDITIONS)}.",
             metavar="VERDICT",
         ),
     ] = None,
     since: Annotated[
         datetime | None,
         typer.Option(
-            help="Of --fail-on: a change that became firm with a run of this day or a later one.",
+            help="With --fail-on: also count changes that runs since this day confirmed.",
             formats=["%Y-%m-%d"],
             metavar="DAY",
         ),
     ] = None,
     across_machines: Annotated[
-        bool, typer.Option("--across-machines", help="Also follow runs of unlike machines.")
+        bool, typer.Option("--across-machines", help="Also compare runs of different machines.")
     ] = False,
     page: ChartsFile = None,
     as_json: AsJson = False,

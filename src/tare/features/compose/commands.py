@@ -24,7 +24,7 @@ _MAX_VALUES = 100_000
 
 
 def application(
-    action: Annotated[Literal["from"], typer.Argument(help="What to do.")],  # noqa: ARG001 - there is one
+    action: Annotated[Literal["from"], typer.Argument(help="Action.")],  # noqa: ARG001 - there is one
     compose: Annotated[Path, typer.Argument(help="A compose file.", metavar="FILE")],
     service: Annotated[
         str, typer.Option(help="The service under test [default: the one that publishes ports].", metavar="NAME")

@@ -1,4 +1,4 @@
-"""Measure a suite on many machines: spread its blocks, watch, bring the runs here, and compare them."""
+"""Measure a suite on many machines: distribute its blocks, then collect and compare the runs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _Folder = Annotated[
 
 @fleet.command()
 def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
-    """Say what would run on which machine, and for how long."""
+    """Show the blocks of each machine, and estimate their duration."""
     parsed, path, servers = _require_suite_and_inventory(suite, inventory, "plan")
     machines = read_inventory(servers)
     state, options = _new_fleet(parsed, machines), FleetOptions(parsed, path, Path())
@@ -117,7 +117,7 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
 
 @fleet.command()
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
-    """Show how far each machine is."""
+    """Show the progress of each machine."""
     place = _find_fleet(suite, folder)
     state, is_controlled = read(place), has_controller(place)
     if as_json:
@@ -136,7 +136,7 @@ def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = F
 
 @fleet.command()
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
-    """Bring the runs here, as far as they are."""
+    """Copy the runs from the machines, finished or not."""
     place = _find_fleet(suite, folder)
     state = read(place)
     suite_path = place / "suite.toml"
@@ -156,9 +156,9 @@ def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
 @fleet.command()
 def clean(
     inventory: _Inventory = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove tare and its images, too.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Also remove tare and its images.")] = False,
 ) -> None:
-    """Remove from the machines what a fleet left there."""
+    """Remove the leftovers of a fleet from its machines."""
     path = _require_inventory(inventory, "clean -i INVENTORY")
     machines = read_inventory(path).servers
     failed: dict[str, str] = {}
@@ -195,7 +195,7 @@ def report(
 def compare(  # noqa: PLR0913 - each is an option of the command line
     folder: Annotated[Path, typer.Argument(help="A fleet: a folder with runs.", metavar="FLEET")],
     after: Annotated[
-        Path | None, typer.Argument(help="A later fleet, to compare FLEET with.", metavar="AFTER", show_default=False)
+        Path | None, typer.Argument(help="A later fleet to compare with FLEET.", metavar="AFTER", show_default=False)
     ] = None,
     *,
     baseline: BaselineOption = None,
@@ -207,7 +207,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Compare stacks on each kind of machine, or two fleets."""
+    """Compare the stacks on each machine type, or two fleets with each other."""
     options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     result = _read_fleets(folder, after, options)
     print_and_exit(answer(result), page, partial(render, result), as_json=as_json, as_markdown=as_markdown)

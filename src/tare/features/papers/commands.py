@@ -32,9 +32,11 @@ def claims(  # noqa: PLR0913 - each is an option of the command line
         list[str] | None,
         typer.Option(help=f"Exit with 1 on any of: {', '.join(_JUDGEMENT_OPTIONS)}.", metavar="JUDGEMENT"),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Show also what was not tested, why, and what would.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also show untested claims, the reasons, and what would test them.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option("--report", help="Write the run's page with these claims to this folder, too.")
+        Path | None, typer.Option("--report", help="Also write the run's page with these claims to this folder.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

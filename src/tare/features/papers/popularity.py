@@ -38,12 +38,14 @@ class RankedTechnology:
 
 
 def popularity(
-    file: Annotated[Path, typer.Argument(help="A CSV file: a technology a line, then its numbers.", metavar="FILE")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV file with a technology and its numbers in each line.", metavar="FILE")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Rank technologies by popularity, with VTmark's score of a table.
 
-    Each number counts as its share of the largest in its column; the score is the mean of a line's shares.
+    Each number is divided by the maximum of its column. The score is the mean of a line's quotients.
     """
     ranking = rank_technologies(read_small(file, ".csv file"), str(file))
     if as_json:

@@ -33,28 +33,26 @@ _EXAMPLE = "for example: tare profile --pid 1234, or tare profile -- gzip -k dat
 
 def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     command: Annotated[
-        list[str] | None, typer.Argument(help="A command to run again and again, after --.", show_default=False)
+        list[str] | None, typer.Argument(help="A command to run repeatedly, after --.", show_default=False)
     ] = None,
     pid: Annotated[
-        int | None, typer.Option(help="A process, with all that it starts.", metavar="N", show_default=False)
+        int | None, typer.Option(help="A running process, with its child processes.", metavar="N", show_default=False)
     ] = None,
-    cgroup: Annotated[str, typer.Option(help="A control group: its folder.", metavar="PATH")] = "",
+    cgroup: Annotated[str, typer.Option(help="Folder of a control group.", metavar="PATH")] = "",
     container: Annotated[
         str,
-        typer.Option(
-            help="A container of Docker, Podman or containerd, or a unit of systemd, that runs.", metavar="NAME"
-        ),
+        typer.Option(help="A running container of Docker, Podman or containerd, or systemd unit.", metavar="NAME"),
     ] = "",
     seconds: Annotated[
-        str, typer.Option(help="How long to watch; usually 10s a command, and 90s what runs.", metavar="TIME")
+        str, typer.Option(help="Duration [default: 10s for a command, 90s for a running application].", metavar="TIME")
     ] = "",
-    rate: Annotated[str, typer.Option(help="Requests that it serves meanwhile, such as 12000/s.", metavar="RATE")] = "",
+    rate: Annotated[str, typer.Option(help="Requests served meanwhile, such as 12000/s.", metavar="RATE")] = "",
     out: Annotated[Path | None, typer.Option(help="Write to this file.", metavar="FILE", show_default=False)] = None,
 ) -> None:
     """Count the operations of an application: CPU, system calls, memory, disk, network.
 
-    A command runs again and again; what it prints is thrown away. Of a server, say the rate of its requests, which its
-    load knows. Its system calls are counted for a short time, which costs little.
+    A command runs repeatedly, and its output is discarded. The request rate of a server comes from --rate, as only the
+    load generator knows the rate. System calls are counted for a short time only, as counting slows them down.
     """
     if sum(map(bool, (command, pid is not None, cgroup, container))) != 1:
         raise UsageError("name one application: a command after --, or --pid, --cgroup or --container", _EXAMPLE)
