@@ -170,7 +170,7 @@ def test_what_could_not_be_made_is_undone_and_its_reason_reported(ledger: Ledger
     assert not ledger.path.exists()
 
 
-def test_what_the_setup_helper_cannot_remove_is_removed_by_the_undo_command(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_undo_command_removes_what_the_setup_helper_cannot(ledger: Ledger, tmp_path: Path) -> None:
     thing = tmp_path / "tare-thing"
     with ledger.create((("folder", str(thing)),), UndoStep(("sing", str(thing)), ("rmdir", str(thing)))):
         pass
