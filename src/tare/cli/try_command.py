@@ -16,7 +16,7 @@ from tare.model.errors import UsageError
 from tare.model.files import convert_write_errors
 from tare.model.units import parse_duration
 from tare.runner.job import new_job, require_root
-from tare.suites.adhoc import AdhocSuite, parse_options
+from tare.suites.adhoc import AdhocSuite, parse_adhoc_suite
 from tare.suites.tables import read_source
 from tare.suites.user_files import collect_files
 
@@ -118,9 +118,9 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
         margin=margin,
     )
     text = tried.suite_text()
-    suite = parse_options(text, "tare try")
+    suite = parse_adhoc_suite(text, "tare try")
     for place, path in taken.files:
-        print_status(f"uploaded: {path}, as {place} in the image", style="dim")
+        print_status(f"to be copied into the image: {path}, as {place}", style="dim")
     _warn_about_stdin()
     if save is None:
         run_suite(new_job(suite, out), "try")

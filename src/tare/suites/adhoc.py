@@ -87,7 +87,7 @@ class AdhocSuite:
             yield metric | {"name": name}
 
 
-def parse_options(text: str, command: str) -> Suite:
+def parse_adhoc_suite(text: str, command: str) -> Suite:
     """Return the suite of a text from a command line; raises SuiteError, whose faults name options, not keys."""
     try:
         return parse_suite(text, command)

@@ -111,8 +111,8 @@ def test_a_script_of_ones_own_is_taken_along_and_said(
     assert run(app, ["try", *words]) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == [
-        f"uploaded: {tmp_path}/bench.sh, as /srv/bench.sh in the image",
-        f"uploaded: {tmp_path}/in.csv, as /srv/in.csv in the image",
+        f"to be copied into the image: {tmp_path}/bench.sh, as /srv/bench.sh",
+        f"to be copied into the image: {tmp_path}/in.csv, as /srv/in.csv",
     ]
     suite = read_suite(tmp_path / "mine.toml")
     workload = suite.workloads[0].workload

@@ -9,7 +9,7 @@ import pytest
 from tare.features.advise.commands import price_suite
 from tare.model.errors import SuiteError, UsageError
 from tare.model.image import ImageReference
-from tare.suites.adhoc import AdhocSuite, parse_options
+from tare.suites.adhoc import AdhocSuite, parse_adhoc_suite
 from tare.suites.suite import parse_suite
 from tare.suites.user_files import PackedCommand, collect_files
 from tare.workloads.command import UserCommand
@@ -97,7 +97,7 @@ def test_a_word_that_is_no_text_is_refused() -> None:
 )
 def test_an_error_names_the_option_in_place_of_the_suites_key(tried: AdhocSuite, what: str) -> None:
     with pytest.raises(SuiteError) as refused:
-        parse_options(tried.suite_text(), "tare try")
+        parse_adhoc_suite(tried.suite_text(), "tare try")
     assert [fault.message for fault in refused.value.faults] == [what]
 
 

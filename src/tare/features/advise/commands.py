@@ -23,7 +23,7 @@ from tare.model.errors import UsageError, find_nearest
 from tare.model.isolation import LEVELS, IsolationLevel
 from tare.model.units import format_setting, parse_duration, parse_rate, parse_size
 from tare.runner.job import new_job, require_root
-from tare.suites.adhoc import parse_options
+from tare.suites.adhoc import parse_adhoc_suite
 
 PROFILE_FILE = "profile.json"  # profile of a reference application, in its run folder
 _TYPES_FILE_SUFFIX = ".toml"
@@ -191,5 +191,5 @@ def prices(on: _On = None, budget: _Budget = _DEFAULT_BUDGET, out: _Out = None) 
     stack. The result is a run folder, as of `tare run`.
     """
     require_root("tare prices")
-    suite = parse_options(price_suite(select_stacks_to_run(on), budget), "tare prices")
+    suite = parse_adhoc_suite(price_suite(select_stacks_to_run(on), budget), "tare prices")
     run_suite(new_job(suite, out), "prices")

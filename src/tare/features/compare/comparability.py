@@ -11,6 +11,7 @@ from tare.model.trial import Limits, Trial
 from tare.model.units import format_count, format_size, to_singular
 
 # Facts that identify a machine. Kernel and operating system are left out: users compare them on the same machine.
+_UNSET = (None,)  # a setting that one of the runs does not have
 _MACHINE_FACTS = {
     "architecture": "architecture",
     "cpu_model": "CPU",
@@ -154,7 +155,8 @@ def _setting_differences(before: Run, after: Run) -> list[str]:
         (record.name, old[record.name], record.settings) for record in after.record.workloads if record.name in old
     )
     return [
-        f"{workload}: {name} = {_format_value(first.get(name))} before, {_format_value(second.get(name))} after"
+        f"{workload}: {name} = {_format_value(first.get(name), _UNSET)} before, "
+        f"{_format_value(second.get(name), _UNSET)} after"
         for workload, first, second in pairs
         for name in sorted(first.keys() | second.keys())
         if _to_lists(first.get(name)) != _to_lists(second.get(name))
@@ -205,8 +207,9 @@ def _to_lists(value: object) -> object:
     return [_to_lists(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _format_value(value: object) -> str:
+def _format_value(value: object, unknown: tuple[object, ...] = ("", 0, None)) -> str:
+    """Return a value as text; facts of a machine are unknown if they are empty or 0, unlike settings."""
     plain = _to_lists(value)
     if isinstance(plain, list):
-        return ", ".join(_format_value(each) for each in plain) or "none"
-    return "unknown" if plain in ("", 0, None) else str(plain)
+        return ", ".join(_format_value(each, unknown) for each in plain) or "none"
+    return "unknown" if plain in unknown else str(plain)

@@ -133,7 +133,11 @@ def _labels(trial: Trial | None, file: _File) -> Labels:
 def _times_by_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[str, float]]:
     count = max(map(len, times.values()), default=0)
     each = {
-        number: {name: value for name, values in times.items() if (value := values[number]) is not None}
+        number: {
+            name: value  # lists of an untrusted file may differ in length
+            for name, values in times.items()
+            if number < len(values) and (value := values[number]) is not None
+        }
         for number in range(count)
     }
     return {number: values for number, values in each.items() if values}

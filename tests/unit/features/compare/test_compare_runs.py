@@ -213,7 +213,7 @@ def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, c
         return change
 
     packages = "nginx-light 1.24\nredis-server 5:7.0.15-1\n"
-    settled = replace(DHRYSTONE, settings={"duration": 5.0})
+    settled = replace(DHRYSTONE, settings={"duration": 5.0, "offset": 0})
     new = changed(after, tare="0.2.0", image="ab" * 32, packages=packages, workloads=(settled,))
     new = on_machine(with_trials(new, ran("25.0", "bridge", 1 << 30)), kernel="6.12", memory_bytes=127 << 26)
     printed = compare(with_trials(before, ran("20.10", "nat", 1 << 29)), new).out
@@ -224,6 +224,7 @@ def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, c
         "packages of the image: nginx-light 1.22.1-9 → 1.24",
         "limits: 1 CPU, 512 MiB, 4096 open files before, 1 CPU, 1 GiB, 4096 open files after",
         "dhrystone: duration = unknown before, 5.0 after",
+        "dhrystone: offset = unknown before, 0 after",
         "docker: version 20.10 before, 25.0 after",
         "docker: network path nat before, bridge after",
     ):

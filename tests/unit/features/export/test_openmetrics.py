@@ -137,6 +137,13 @@ def test_what_was_not_read_is_missing_and_cpus_are_by_number(tmp_path: Path) -> 
     assert (machine.values["interrupts"], machine.values["cpu_user"]) == (100, 0.1)
 
 
+def test_lists_of_cpus_may_differ_in_length_in_an_untrusted_file() -> None:
+    assert openmetrics._times_by_cpu({"user": [1.0, 2.0], "steal": [0.5]}) == {
+        0: {"user": 1.0, "steal": 0.5},
+        1: {"user": 2.0},
+    }
+
+
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PAR1" + bytes(40) + b"PAR1"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     run = load_run(sampled_run(tmp_path / "run"))
