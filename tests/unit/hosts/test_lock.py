@@ -249,7 +249,11 @@ def test_what_a_run_under_way_has_is_told_from_what_other_runs_have_left(
 def test_a_process_is_a_runs_by_its_words(tmp_path: Path) -> None:
     holder = replace(LockHolder.this_process(), home=str(tmp_path))
     with subprocess.Popen(("sleep", "600"), env={"X": f"tare-{os.getpid():x}-1"}) as process:
-        found = HostInventory({"processes": frozenset({f"sleep {process.pid}"})})
-        assert not found.select_of_other_runs(holder)
-        assert found.select_of_other_runs(replace(holder, pid=1)) == found
-        process.kill()
+        try:
+            # Popen returns while the kernel still sets up the new program, which has no environment until then.
+            wait_until(lambda: Path(f"/proc/{process.pid}/environ").read_bytes() != b"")
+            found = HostInventory({"processes": frozenset({f"sleep {process.pid}"})})
+            assert not found.select_of_other_runs(holder)
+            assert found.select_of_other_runs(replace(holder, pid=1)) == found
+        finally:
+            process.kill()
