@@ -50,7 +50,7 @@ _USAGE_METRICS = (
 _RUSAGE_PREFIX = (SUPERVISE, "--", "/usr/lib/tare/rusage")
 _SECONDS = r"\d{1,9}\.\d{6,9}"
 _LINE = re.compile(
-    rf"(?s:(?P<output>.*))\ntare-(?:rusage|measure): wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
+    rf"(?s:(?P<output>.*))\ntare-rusage: wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
     rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
     re.ASCII,
 )

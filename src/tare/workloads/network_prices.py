@@ -43,7 +43,6 @@ class NetworkPrices(UnitCostWorkload):
     title = "Prices: work over the network"
     operation_kinds = NETWORK_KINDS
     program = "net_client"
-    former_program = "ask"
     metrics = unit_cost_metrics(NETWORK_KINDS)
     port = _PORT
     is_closed_loop = True

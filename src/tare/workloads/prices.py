@@ -57,7 +57,6 @@ class UnitCostWorkload(TurnWorkload):
 
     operation_kinds: ClassVar[tuple[OperationKind, ...]]
     program: ClassVar[str]
-    former_program: ClassVar[str]  # its name in outputs that earlier versions recorded
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the unit cost of each kind in seconds; raises TrialFailed unless each has one complete output."""
@@ -71,7 +70,7 @@ class UnitCostWorkload(TurnWorkload):
         )
 
     def _read_unit_cost(self, raw: RawOutput) -> float:
-        head = rf"program: (?:{self.program}|{self.former_program})\nkind: {raw.label}\n"
+        head = rf"program: {self.program}\nkind: {raw.label}\n"
         found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
         times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
         price = seconds / times if 0 < times < math.inf else 0.0
@@ -89,7 +88,6 @@ class Prices(UnitCostWorkload, FileWorkload):
     title = "Prices: work inside"
     operation_kinds = tuple(kind for kind in OPERATION_KINDS if kind not in NETWORK_KINDS)
     program = "unit_cost"
-    former_program = "price"
     metrics = unit_cost_metrics(operation_kinds)
     needed_bytes = 1 << 20  # the file of the program
 
