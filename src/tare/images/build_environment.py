@@ -125,11 +125,8 @@ def install_packages(packages: tuple[str, ...], root: Path | None = None) -> Non
 @contextmanager
 def create_build_folder(parent: Path) -> Iterator[Path]:
     """Context manager: yield a build folder, and remove it after the block. Raises TareError for a full disk."""
-    folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
-    folder.chmod(0o755)
-    descriptor = os.open(folder, os.O_RDONLY)
+    folder, descriptor = _create_locked_folder(parent)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)  # `remove_abandoned_builds` removes folders without this lock
         yield folder
     except OSError as error:
         if error.errno != errno.ENOSPC:
@@ -138,6 +135,20 @@ def create_build_folder(parent: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder)
         os.close(descriptor)
+
+
+def _create_locked_folder(parent: Path) -> tuple[Path, int]:
+    """Create a build folder and return it with the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_FOLDER_PREFIX, dir=parent))
+        # `remove_abandoned_builds` of another process removes folders that have no lock yet, as this one.
+        with suppress(FileNotFoundError):
+            folder.chmod(0o755)
+            descriptor = os.open(folder, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if folder.exists():
+                return folder, descriptor
+            os.close(descriptor)
 
 
 def remove_abandoned_builds() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 
@@ -250,6 +252,23 @@ def test_what_a_killed_build_has_left_is_removed_wherever_it_was(places: tuple[P
         (place / "0123abcd").mkdir()
     remove_abandoned_builds()
     assert [[path.name for path in place.iterdir()] for place in places] == [["0123abcd"]] * 3
+
+
+def test_a_build_folder_removed_before_it_has_its_lock_is_created_again(
+    places: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def create(**options: Any) -> str:
+        made.append(mkdtemp(**options))
+        if len(made) == 1:
+            remove_abandoned_builds()
+        return made[-1]
+
+    monkeypatch.setattr("tempfile.mkdtemp", create)
+    with create_build_folder(places[0]) as folder:
+        assert [path.name for path in places[0].iterdir()] == [folder.name] == [Path(made[1]).name]
+    assert list(places[0].iterdir()) == []
 
 
 def test_what_another_process_builds_in_stays_until_that_is_killed(places: tuple[Path, ...]) -> None:

@@ -96,7 +96,7 @@ def test_who_may_not_create_namespaces_is_asked_to_name_one() -> None:
     host.answers = {**host.answers, "selfsubjectaccessreviews": {"status": {"allowed": False}}}
     assert _problem(Kubernetes(), host) == (
         "you may not create namespaces in the cluster",
-        'namespace = "one of yours"',
+        'namespace = "NAME"',
     )
     assert tuple(Kubernetes(namespace="mine").problems(host)) == ()
 
