@@ -102,7 +102,7 @@ def test_a_port_in_use_fails_the_trial_even_if_the_other_server_answers(testbed:
         other.read_line(60)
         trial = measured(testbed, workload, Native(network="host"))
     assert trial.status == "failed"
-    assert "/usr/sbin/lighttpd ended in the instance: it said" in trial.reason
+    assert "/usr/sbin/lighttpd ended in the instance: it printed" in trial.reason
     assert "Address already in use" in trial.reason
 
 
