@@ -107,9 +107,9 @@ def ratio_scale(ratios: Sequence[float]) -> Scale:
     """Return an axis of ratios, with 1 on it; logarithmic where they spread widely."""
     least, most = min(*ratios, 1.0), max(*ratios, 1.0)
     if least > 0 and most / least > _WIDE:
-        return log_scale(least, most, format_ratio_tick)
+        return log_scale(least, most, format_change)
     room = (most - least) * 0.06 or 0.01
-    return linear_scale(least - room, most + room, format_ratio_tick)
+    return linear_scale(least - room, most + room, format_change)
 
 
 def round_numbers(first: float, last: float, max_count: int = _MAX_LABELS) -> list[float]:
@@ -144,7 +144,7 @@ def percent_ticks(axis: Axis) -> Ticks:
     """Return the ticks of an axis of ratios that has 1: changes in percent, and factors from twice on."""
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
-        place, label = axis.position(math.log(each)), format_ratio_tick(each)
+        place, label = axis.position(math.log(each)), format_change(each)
         room = [(len(label) + len(other)) * _LETTER_SHARE / 2 + _LABEL_GAP for _, other in shown]
         is_free = all(abs(place - at) >= needed for (at, _), needed in zip(shown, room, strict=True))
         if axis.first <= math.log(each) <= axis.last and is_free:
@@ -198,13 +198,6 @@ def drop_overlapping_labels(ticks: Iterable[tuple[float, str]], letter: float = 
         shown.append((place, label if fits else ""))
         end = place + half if fits else end
     return tuple(shown)
-
-
-def format_ratio_tick(tick: float) -> str:
-    """Write a ratio on an axis as estimates are: the change in percent, and a factor from twice on."""
-    if tick >= 2:
-        return f"\N{MULTIPLICATION SIGN}{format_tick(tick)}"
-    return format_change(tick)
 
 
 def _format_factor(tick: float) -> str:

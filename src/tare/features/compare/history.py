@@ -25,9 +25,10 @@ from tare.features.compare.run_series import (
     drop_incomparable_workloads,
     require_stacks,
 )
-from tare.features.compare.two_runs import CompareOptions, GateCondition, GateOutcome, verdicts_of
+from tare.features.compare.two_runs import CompareOptions, GateCondition, verdicts_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import RunRecord, load_record, load_run
+from tare.report.answer import GateOutcome
 from tare.statistics.cells import Cell, verdict_of_side
 from tare.statistics.ratios import classify_side, exp_bounded
 

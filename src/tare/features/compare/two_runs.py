@@ -21,13 +21,13 @@ from tare.features.compare.comparability import (
 from tare.features.compare.run_series import format_points, measured_points, require_stack, select_stacks, stacks_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import Run
+from tare.report.answer import GateOutcome
 from tare.statistics.cells import Cell, verdict_of_side
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
 
 GateCondition = Literal["worse", "better", "different", "undecided"]
 GATE_CONDITIONS: tuple[GateCondition, ...] = get_args(GateCondition)
-GateOutcome = Literal["passed", "failed", "cannot tell"]
 _VERDICTS_OF_CONDITION: Mapping[GateCondition, tuple[str, ...]] = {
     "worse": ("worse",),
     "better": ("better",),
