@@ -45,6 +45,7 @@ _COUNTING_CPU_SHARE, _ATTACHED_CPU_SHARE = 0.0025, 0.01  # of a CPU: budgets for
 # bpftrace takes the type of a map from its first use.
 _BEGIN = "BEGIN { @seen = 0; @sum = 0; @counted = 0; @slots = 0; @weight = 0; @ended = (uint64)0; @until = (uint64)0; "
 _IN_WINDOW = "nsecs < @until && nsecs >= @from"
+_NEVER = f"(uint64){1 << 62}"  # as nanoseconds since the boot
 _MAX_WEIGHT = 200  # of a call in a window; the window is then half a millisecond long
 _HOST_PID_NAMESPACE = "pid:[4026531836]"  # the same on every machine: include/linux/proc_ns.h of Linux
 # `nice` alone yields only within the session: the kernel's autogroups share CPUs between sessions, each with a level.
@@ -164,10 +165,11 @@ def _slot_code(schedule: CountingSchedule) -> str:
         " else { @slots++;"
         f" $weight = (uint64)@seen / ({schedule.calls_per_slot} * (uint64)@slots) + 1;"
         f" if ($weight > {_MAX_WEIGHT}) {{ $weight = (uint64){_MAX_WEIGHT}; }}"
-        f" $length = (uint64){length} / $weight;"
+        # A window that is all of its slot stays open: on a busy machine, the next slot may begin late.
+        f" if ($weight == 1) {{ if (@weight != 1) {{ @until = 0; @weight = 1; @from = 0; @until = {_NEVER}; }} }}"
+        f" else {{ $length = (uint64){length} / $weight;"
         f" @until = 0; @weight = (int64)$weight; @from = nsecs + rand % ({length + 1} - $length);"
-        # A window that is all of its slot lasts until the next one has begun.
-        f" @until = @from + $length; if ($weight == 1) {{ @until = @until + {length}; }}"
+        " @until = @from + $length; }"
         ' printf("tick\\n"); }'
     )
 
