@@ -189,6 +189,28 @@ def create_counting_cgroup(ledger: Ledger, name: str) -> Iterator[CountingGroup]
         yield group
 
 
+@contextlib.contextmanager
+def create_idle_cgroup(ledger: Ledger, name: str) -> Iterator[tuple[str, ...]]:
+    """Context manager: create a group whose processes run only where nothing else wants to; remove it after the block.
+
+    Yield the command prefix that starts a command in the group. Without the group, the kernel's autogroups would share
+    a CPU equally between a process of class SCHED_IDLE and the processes of other sessions.
+    """
+    layout = parse_layout(ledger.host.read("/proc/self/mounts"))
+    if layout.version == 2:
+        _enable_controllers(ledger.host, layout.roots[0])
+    group = f"{layout.mounts['cpu']}/{name}"
+    lowest = ("cpu.shares", "2") if layout.version == 1 else ("cpu.weight", "1")
+    steps: list[SetupStep] = [
+        ("group", group),
+        ("set", f"{group}/{lowest[0]}", lowest[1]),
+        ("set-if", f"{group}/cpu.idle", "1"),  # Linux 5.15 and newer; on an older kernel, the lowest weight remains
+        ("prime", group),
+    ]
+    with ledger.create(steps, UndoStep(("ungroup", group), ("sh", "-c", _REMOVE_SCRIPT, "sh", group))):
+        yield (ledger.setup_helper.exec_in, "-g", group, "--")
+
+
 def memory_limit_of(host: Host, pid: int) -> int | None:
     """Return the smallest memory limit of a process's group and its ancestors, in bytes; None if unlimited."""
     layout = parse_layout(host.read("/proc/self/mounts"))

@@ -36,7 +36,11 @@ class SetupHelper:
     @property
     def exec_in(self) -> str:
         """Path on the host of the program that enters groups, limits, namespaces and roots (programs/exec_in.c)."""
-        return str(self._programs / "exec_in")
+        return self.program_path("exec_in")
+
+    def program_path(self, name: str) -> str:
+        """Path on the host of a program of the image."""
+        return str(self._programs / name)
 
     def run_steps(self, *steps: SetupStep) -> None:
         """Run steps in order, up to the first failure; raises TrialFailed with the reason of that step."""

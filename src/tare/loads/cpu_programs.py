@@ -20,11 +20,14 @@ from pydantic import Field
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
 from tare.loads.turns import (
+    DISCARDED_SECONDS,
+    SHORT_TURN_SECONDS,
     SLOWEST_CPU_FACTOR,
     TurnWorkload,
     count_rounds,
     limit_seconds,
     run_filled_turns,
+    running_program,
     turn_seconds,
 )
 from tare.model.errors import TrialFailed, quote_output
@@ -69,8 +72,8 @@ class ComputeWorkload(Workload):
 
     @property
     def rounds(self) -> int:
-        """Number of turns: of a tenth of the duration, or one for each repetition of a number of passes."""
-        return self.repetitions if self.passes else count_rounds(self.duration)
+        """Number of turns: short ones that fill the duration, or one for each repetition of a number of passes."""
+        return self.repetitions if self.passes else count_rounds(self.duration, SHORT_TURN_SECONDS)
 
     @property
     def duration_setting(self) -> str:
@@ -78,19 +81,29 @@ class ComputeWorkload(Workload):
         return "passes" if self.passes else "duration"
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Start the program inside in each turn; raises TrialFailed without an inside, or for wrong results.
+        """Run the program inside; raises TrialFailed without an inside, or for wrong results.
 
-        The addresses that the kernel chooses for a program's memory and stack can change its speed by a tenth. A new
-        start in each turn averages over many layouts (docs/decisions/turns.md).
+        The program stays resident and takes short turns. The distance between a program's stack and its data changes
+        its speed by up to a quarter; each turn goes over many distances (programs/timed_loop.h). With a number of
+        passes, the program starts in each turn, as in VTmark.
         """
-        inside, seconds = setup.require_inside(self.name), self._turn_seconds
-        work = (self.count_option, f"{self.passes}") if self.passes else ("--seconds", f"{seconds:.6g}")
-        argv = (f"/usr/lib/tare/{self.name}", *work)
-        for _ in range(self.rounds):
-            output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * seconds))
-            raw = RawOutput(self.name, argv, output.text, output.seconds)
+        outputs = self._run_passes(setup) if self.passes else self._run_turns(setup)
+        for raw in outputs:
             yield raw
             self.parse((raw,))  # a wrong result fails the trial now, not after its last turn
+
+    def _run_turns(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        line, limit = f"{DISCARDED_SECONDS:g} {SHORT_TURN_SECONDS:g}", limit_seconds(SHORT_TURN_SECONDS)
+        argv = (self._program, "--turns")
+        with running_program(setup.require_inside(self.name), *argv, last_line="verified: yes") as program:
+            for number in range(1 + self.rounds):  # in the first turn, the program finds its rate
+                yield program.run_turn(self.name, line, limit, warm_up=number == 0)
+
+    def _run_passes(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        inside, argv = setup.require_inside(self.name), (self._program, self.count_option, f"{self.passes}")
+        for _ in range(self.rounds):
+            output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * self.passes / self.usual_speed))
+            yield RawOutput(self.name, argv, output.text, output.seconds)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the speed; raises TrialFailed for anything but one complete, verified result."""
@@ -104,12 +117,13 @@ class ComputeWorkload(Workload):
         return (Value("speed", None, speed),)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`. Without a number of passes, shorter stretches precede the measured one."""
-        return 0.1 + (self.repetitions * self._turn_seconds if self.passes else 1.3 * self.duration)
+        """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""
+        turns = self.rounds * (DISCARDED_SECONDS + SHORT_TURN_SECONDS)
+        return 0.1 + (self.repetitions * self.passes / self.usual_speed if self.passes else turns)
 
     @property
-    def _turn_seconds(self) -> float:
-        return self.passes / self.usual_speed if self.passes else turn_seconds(self.duration)
+    def _program(self) -> str:
+        return f"/usr/lib/tare/{self.name}"
 
 
 @dataclass(frozen=True)

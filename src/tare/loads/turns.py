@@ -21,6 +21,8 @@ SLOWEST_CPU_FACTOR = 5  # extends time limits of CPU work: an emulated CPU takes
 # Longer turns were no steadier, except for Redis: more and shorter turns give more precision (docs/decisions/turns.md).
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 0.02, 0.2
 _USUAL_ROUNDS = 10  # for durations between 0.2 s and 2 s
+# Turns of programs that stay resident, and the part at the begin of a turn that does not count: there, caches are cold.
+SHORT_TURN_SECONDS, DISCARDED_SECONDS = 0.005, 0.001
 _TIMEOUT_FACTOR = 10
 _MAX_LINES = 1000  # a program that prints without an end would fill the memory
 _PROBES = 4

@@ -71,6 +71,7 @@ class RunRecord:
       the services' names.
     - `own` has the `command` and the `image` that override those of the run, `years` the year of an old version of a
       technology, both by the stacks' names. `suite_folder` is the folder of the suite's file.
+    - `awake_cpus` are the CPUs that are kept awake during turns.
     """
 
     format: int
@@ -101,6 +102,7 @@ class RunRecord:
     years: dict[str, str] = field(default_factory=dict)
     isolation: dict[str, tuple[Isolation, ...]] = field(default_factory=dict)
     suite_folder: str = ""
+    awake_cpus: tuple[int, ...] = ()
 
     @property
     def base_folder(self) -> Path:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from statistics import median
 from time import monotonic
 
+from tare.hosts.awake import keep_awake
 from tare.hosts.facts import parse_meminfo
 from tare.hosts.process import raise_if_interrupted
 from tare.model.trial import Caution, Limits
@@ -50,7 +51,7 @@ class BlockRunner:
     """Runner of blocks. `references` are the names of the baseline and of its A/A control.
 
     `programs` has the per-stack overrides of commands and images. `inside_check` compares the conditions that stacks
-    give a process; None to skip the comparison.
+    give a process; None to skip the comparison. `awake_cpus` are kept awake while stacks take turns.
     """
 
     context: RunContext
@@ -59,6 +60,7 @@ class BlockRunner:
     seed: int
     programs: Mapping[str, StackOverride] = field(default_factory=dict)
     inside_check: InsideCheck | None = None
+    awake_cpus: Sequence[int] = ()
     _observed_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # labels of a complete round, by workload
     _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks that were started before
@@ -139,6 +141,7 @@ class BlockRunner:
                         (held if attempt in stay else exits).enter_context(attempt)
                         raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
                         attempt.start()
+                    exits.enter_context(self._keep_awake(workload))
                     turns.run_turns([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
                         able = [each for each in come if each.is_running and each not in turns.ended_early]
@@ -157,6 +160,12 @@ class BlockRunner:
             for attempt in turns.select_counted(stay):
                 self._end(attempt, planned, len(groups))
                 yield attempt
+
+    def _keep_awake(self, workload: Workload) -> AbstractContextManager[None]:
+        """Context manager: keep the run's CPUs awake, unless stacks take no turns."""
+        if workload.runs_exclusively or not self.awake_cpus:
+            return nullcontext()
+        return keep_awake(self.context.ledger, self.awake_cpus, f"{self.context.network.prefix}-awake")
 
     def _start_repeatedly(self, block: Block, planned: PlannedWorkload, observe: RunObserver) -> Iterator[TrialRun]:
         """Start each stack of a block once per round of the workload, slow stacks less often; yield a trial per stack.

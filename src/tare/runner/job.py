@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from tare import __version__
+from tare.hosts.awake import falls_asleep
 from tare.hosts.distributions import require_tools
 from tare.hosts.ledger import ledger_folder, read_pending_undos, shorten_command
 from tare.hosts.local import LocalHost, isolate_mounts
@@ -91,7 +92,19 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         families={stack.name: tuple(layer.family for layer in stack.layers) for stack in suite.measured_stacks},
         isolation={stack.name: _describe_isolation(stack.layers) for stack in suite.measured_stacks},
         suite_folder=str(suite.folder.absolute()),
+        awake_cpus=_choose_awake_cpus(suite, hosts),
     )
+
+
+def _choose_awake_cpus(suite: Suite, hosts: RunHosts) -> tuple[int, ...]:
+    """Return the CPUs of the instances' machine to keep awake: those of the instances, of sidecars, of a local client.
+
+    () where the suite or the machine needs none.
+    """
+    if suite.keep_awake == "off" or (suite.keep_awake == "auto" and not falls_asleep(hosts.server)):
+        return ()
+    client = hosts.placement.client if hosts.client_is_local else hosts.placement.server_sidecar_cpus
+    return tuple(sorted({*hosts.placement.server, *client}))
 
 
 def _describe_isolation(layers: Sequence[Technology]) -> tuple[Isolation, ...]:

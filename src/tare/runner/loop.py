@@ -143,7 +143,9 @@ class RunLoop:
         references = (suite.baseline, suite.control)
         overrides = {stack.name: stack.override for stack in suite.measured_stacks if stack.override != StackOverride()}
         inside_check = InsideCheck(suite.baseline, stacks)
-        self._block_runner = BlockRunner(context, stacks, references, suite.seed, overrides, inside_check)
+        self._block_runner = BlockRunner(
+            context, stacks, references, suite.seed, overrides, inside_check, began.awake_cpus
+        )
         self._units = PrintedUnits(references)
         self._estimates = DurationEstimates(suite.by_name)
         self._decisions = Decisions(

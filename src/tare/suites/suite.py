@@ -26,6 +26,7 @@ from tare.suites.stacks import Stack, read_stacks, refuse_remote_clients
 from tare.suites.tables import (
     PRECISION,
     BoundsTable,
+    KeepAwake,
     LimitsTable,
     SuiteTable,
     TelemetryTable,
@@ -64,6 +65,7 @@ class Suite:
       papers. A decided cell continues until half its interval is at most the `precision`, either as a factor of 1 plus
       this share, or as this share of the logarithm of its ratio.
     - `rounds` is the least number of rounds of a block; None lets the run find the best number.
+    - `keep_awake`: whether CPUs are kept awake during turns; "auto" keeps them awake where they wake up slowly.
     - `only_blocks` restricts the run to blocks with these numbers, from 0, whatever is decided earlier; None runs all.
     - Paths are relative to `folder`.
     """
@@ -83,6 +85,7 @@ class Suite:
     telemetry: TelemetryTable = field(default_factory=TelemetryTable)
     rounds: int | None = None
     precision: float = PRECISION
+    keep_awake: KeepAwake = "auto"
     image: ImageSpec = field(default_factory=ImageSpec)
     only_blocks: frozenset[int] | None = None
     folder: Path = field(default_factory=Path)
@@ -184,6 +187,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         budget_seconds=suite.budget,
         margin=suite.margin,
         precision=suite.precision,
+        keep_awake=suite.keep_awake,
         seed=suite.seed,
         limits=requested,
         workloads=workloads,

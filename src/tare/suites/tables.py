@@ -28,6 +28,7 @@ from tare.plugins.workload import Workload
 from tare.suites.document import Document
 
 Until = Literal["decided", "blocks"]
+KeepAwake = Literal["auto", "on", "off"]
 PRECISION = 0.1
 _SHORTEST_SECONDS = 0.02  # length of the shortest turn
 
@@ -112,6 +113,7 @@ class SuiteTable:
     budget: Annotated[Duration, Field(gt=0)] | None = None
     margin: Margin = 0.03
     precision: Margin = PRECISION
+    keep_awake: KeepAwake = "auto"
     seed: Annotated[int, Field(ge=0)] = 1
 
 

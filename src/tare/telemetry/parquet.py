@@ -25,7 +25,7 @@ _GAUGES = frozenset({"memory_bytes", "charged_bytes", "swap_bytes"})
 _COLUMNS = tuple(field.name for field in fields(UsageReading) if field.name != "cpus")
 _FRACTIONS = ("cpu_", "disk_busy", "pressure_")  # prefixes of columns in seconds; all others are whole numbers
 # Positions in `ProcStat.ticks_by_cpu` that each time sums up.
-_TIMES = {"user": (0, 1), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}
+_TIMES = {"user": (0,), "system": (2, 5, 6), "iowait": (4,), "softirq": (6,), "steal": (7,)}
 TYPES: Mapping[str, str] = {
     "seconds": "DOUBLE",
     "scope": "VARCHAR",

@@ -32,8 +32,9 @@ _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
 class CpuTimes(NamedTuple):
     """CPU time since boot in seconds, of one CPU or the sum of all.
 
-    `user_seconds` includes the time of niced tasks and of guests, `system_seconds` the time of interrupts, including
-    `softirq_seconds`.
+    `user_seconds` includes the time of guests, `system_seconds` the time of interrupts, including `softirq_seconds`.
+    `idle_seconds` includes `niced_seconds`, the time of tasks with a raised nice level: they run only where nothing
+    else wants to, such as the threads that keep CPUs awake (hosts/awake.py).
     """
 
     user_seconds: float
@@ -42,10 +43,11 @@ class CpuTimes(NamedTuple):
     iowait_seconds: float
     steal_seconds: float
     softirq_seconds: float = 0.0
+    niced_seconds: float = 0.0
 
     @property
     def used_seconds(self) -> float:
-        """Time in which a task or the kernel ran, in seconds."""
+        """Time in which a task of normal priority or the kernel ran, in seconds."""
         return self.user_seconds + self.system_seconds
 
     @property
@@ -55,11 +57,11 @@ class CpuTimes(NamedTuple):
 
     @property
     def steal_share(self) -> float | None:
-        """Steal time as a share of used and steal time, 0 to 1; None if both are 0.
+        """Steal time as a share of the time that tasks of any priority wanted, 0 to 1; None if they wanted none.
 
         Idle time does not count: steal time that slows every task by a tenth is a tenth on a mostly idle machine, too.
         """
-        demanded_seconds = self.used_seconds + self.steal_seconds
+        demanded_seconds = self.used_seconds + self.niced_seconds + self.steal_seconds
         return self.steal_seconds / demanded_seconds if demanded_seconds > 0 else None
 
     def since(self, earlier: CpuTimes) -> CpuTimes:
@@ -179,7 +181,8 @@ def _cpu_times(ticks: Sequence[str]) -> CpuTimes:
         raise ValueError(f"/proc/stat has {len(ticks)} times of a CPU, not 8 or more")
     seconds = [int(tick) / TICKS_PER_SECOND for tick in ticks[:8]]
     user, nice, system, idle, iowait, interrupts, soft_interrupts, steal = seconds
-    return CpuTimes(user + nice, system + interrupts + soft_interrupts, idle, iowait, steal, soft_interrupts)
+    kernel = system + interrupts + soft_interrupts
+    return CpuTimes(user, kernel, idle + nice, iowait, steal, soft_interrupts, nice)
 
 
 def parse_process_times(text: str) -> ProcessTimes:
