@@ -22,7 +22,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import ensure_image
 from tare.model.errors import TrialFailed
-from tare.model.journal import Journal, Run, load_run
+from tare.model.journal import Run, RunWriter, load_run
 from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest
@@ -168,10 +168,10 @@ class Heavier(Crun):
 class _Shelf:
     OWN: ClassVar[dict[str, type[Any]]] = {each.name: each for each in (Heavier, Job)}
 
-    def names(self, kind: registry.PluginKind) -> Sequence[str]:
+    def names(self, kind: registry.PluginType) -> Sequence[str]:
         return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginType, name: str) -> type[Any]:
         return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
@@ -203,7 +203,7 @@ def _contained(here: RunContext, folder: Path, seed: int, passes: int) -> Contai
     job = f'[[workloads]]\nuse = "job"\npasses = {passes}\n'
     text = f'[suite]\nstacks = ["crun", "heavier"]\nblocks = {BLOCKS}\nseed = {seed}\n{job}'
     planned = parse_suite(text, "audit.toml", _Shelf())
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     journal.create(record(planned), planned.text)
     RunLoop(RemainingWork(planned, (), {}, None), here, journal, Watcher(folder / "trials.jsonl")).run()
     run = load_run(folder)

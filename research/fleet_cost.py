@@ -27,7 +27,7 @@ from report_cost import cost
 from runs import MACHINE, believable_run
 
 from tare.features.fleet.headline_cache import CACHE_FILE, write_cache
-from tare.model.journal import FORMAT, Journal, load_run
+from tare.model.journal import FORMAT, RunWriter, load_run
 from tare.model.machine import Facts
 
 _BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
@@ -47,7 +47,7 @@ def write(folder: Path, machines: int, distinct: int) -> list[Path]:
     for number, path in enumerate(folders):
         facts: Facts = next(facts for share, facts in _KINDS if number < share * machines)
         record = replace(base.record, machine=facts, tare="0.1.0")
-        Journal(path).create(record, "[suite]\n")
+        RunWriter(path).create(record, "[suite]\n")
         if number < distinct:
             with (path / "trials.jsonl").open("w", encoding="utf-8") as file:
                 file.writelines(_lines(trials, number))

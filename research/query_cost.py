@@ -21,7 +21,7 @@ from report_cost import cost, written
 from runs import believable_run
 from sampled import rows
 
-from tare.model.journal import Journal, Run, load_run
+from tare.model.journal import Run, RunWriter, load_run
 from tare.model.trial import Trial
 from tare.report.writer import write_report
 from tare.telemetry.parquet import write as write_rows
@@ -40,7 +40,7 @@ def write(folder: Path, runs: int, distinct: int) -> list[Path]:
         write_report([load_run(written(run, path))], ["json"])
         _write_telemetry(run)
     for number, path in enumerate(folders[distinct:]):
-        Journal(path).create(run.record, "[suite]\n")
+        RunWriter(path).create(run.record, "[suite]\n")
         (path / "report").mkdir()
         for name in _linked(folders[number % distinct]):
             os.link(folders[number % distinct] / name, path / name)

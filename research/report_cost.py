@@ -18,7 +18,7 @@ from pathlib import Path
 
 from statistics_cost import many_trials
 
-from tare.model.journal import Journal, Run, _format_trial_line
+from tare.model.journal import Run, RunWriter, _format_trial_line
 
 _SAMPLE_SECONDS = 0.05
 _TARGET = "5 s, 500 MB, 3 MB"
@@ -26,7 +26,7 @@ _TARGET = "5 s, 500 MB, 3 MB"
 
 def written(run: Run, folder: Path) -> Path:
     """Write a run as `tare run` does, but without raw output, and all trials at once."""
-    Journal(folder).create(run.record, "[suite]\n")
+    RunWriter(folder).create(run.record, "[suite]\n")
     with (folder / "trials.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(map(_format_trial_line, run.trials))
     return folder

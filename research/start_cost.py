@@ -22,7 +22,7 @@ from pathlib import Path
 from runs import make_run, make_trial, measured
 from sampled import rows
 
-from tare.model.journal import Journal, load_run
+from tare.model.journal import RunWriter, load_run
 from tare.model.trial import RawOutput
 from tare.telemetry.parquet import write
 
@@ -66,7 +66,7 @@ def journal_written(folder: Path, block: int) -> float:
     raw = [RawOutput("dhrystone", ("/usr/lib/tare/dhrystone", "--seconds", "0.1"), _OUTPUT, 0.1)] * _TURNS
     value = replace(measured("speed", 30e6), turns=(30e6,) * _TURNS)
     trials = [(make_trial(f"stack-{number}", block, [value]), raw) for number in range(_STACKS)]
-    journal = Journal(folder / f"run-{block}")
+    journal = RunWriter(folder / f"run-{block}")
     journal.create(make_run([]).record, "")
     began = time.monotonic()
     journal.append(*trials)

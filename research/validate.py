@@ -36,7 +36,7 @@ import validated
 from turns import ended, going, say, testbed_for
 
 from tare import __version__
-from tare.features.advise.cost_model import combine_profiles
+from tare.features.advise.application_profile import combine_profiles
 from tare.features.advise.profiler.bpftrace import CountingSchedule, show_tracepoints
 from tare.features.advise.profiler.profile import FORMAT, Profile, dump_profile, read_profile
 from tare.features.advise.profiler.recording import ProfileRecorder, UsageWatch, counts_of, current_time
@@ -46,7 +46,7 @@ from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.loads.http import WrkLoad
 from tare.model.errors import TareError
-from tare.model.journal import Journal, Run, load_run
+from tare.model.journal import Run, RunWriter, load_run
 from tare.model.trial import RawOutput, StopReason, Trial
 from tare.plugins import registry
 from tare.plugins.workload import Workload
@@ -220,7 +220,7 @@ def write_page(folder: Path, page: Path) -> None:
 def write_orientation(prices: Run, folder: Path) -> None:
     """Write the price list that tare brings: of each trial, what advice reads."""
     shutil.rmtree(folder, ignore_errors=True)
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     record, suite = prices.record, (prices.folder / "suite.toml").read_text(encoding="utf-8")
     machine = replace(record.machine, kernel=record.machine.kernel.partition("-")[0])
     journal.create(replace(record, machine=machine, machines={}, tuning=(), clients={}), suite)

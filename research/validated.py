@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import scipy
 
 from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, advise
-from tare.features.advise.cost_model import ApplicationProfile, CostEstimate
+from tare.features.advise.application_profile import ApplicationProfile
+from tare.features.advise.cost_model import CostEstimate
 from tare.model.journal import Run
 from tare.statistics.summarize import summarize
 

@@ -15,7 +15,7 @@ from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
-from tare.model.journal import Journal, load_raw, load_run
+from tare.model.journal import RunWriter, load_raw, load_run
 from tare.model.trial import RawOutput, Service, Stop, StopReason, Trial
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext, TelemetryConfig
@@ -149,7 +149,7 @@ def test_each_fault_fails_its_trials_with_the_reason_and_the_run_continues(
     faulty = tuple(PlannedWorkload(name, fault.workload.name, fault.workload) for name, fault in FAULTS.items())
     suite = replace(suite, workloads=(*faulty, healthy))
     folder = tmp_path / "run"
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     journal.create(record(suite), suite.text)
     watcher = Killer(folder / "trials.jsonl", address=testbed.network.instance_address.rpartition(".")[0])
     here = replace(testbed, telemetry=TelemetryConfig(folder / "telemetry"))

@@ -13,7 +13,7 @@ from own_testbed import VOLUME_BYTES, spec_of
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.cgroups import memory_limit_of, processes_below
-from tare.hosts.facts import has_own_kernel
+from tare.hosts.facts import has_private_kernel
 from tare.hosts.filesystems import begin_write_tracking, read_file_systems, read_used_file_systems
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -61,7 +61,7 @@ def test_a_process_inside_finds_the_declared_isolation_level_and_filter(
     technology: Technology, instance: Instance, testbed: RunContext
 ) -> None:
     inside, (level, reason) = _inside(instance), (technology.isolation.level, technology.isolation.reason)
-    assert has_own_kernel(testbed.host, inside) == (level in {"user-space kernel", "own kernel"})
+    assert has_private_kernel(testbed.host, inside) == (level in {"user-space kernel", "own kernel"})
     if level == "shared kernel":  # a second kernel makes the filtered calls itself, outside of what the process sees
         status = inside.run("grep", "^Seccomp:", "/proc/self/status", timeout=ENOUGH_SECONDS).text
         assert status.split()[1] == ("0" if "no filter" in reason else "2")
@@ -152,8 +152,8 @@ def test_the_instance_runs_on_the_cpus_that_were_asked_for(
 
 def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: RunContext) -> None:
     own = not _shares_the_kernel(instance, testbed.host)
-    assert has_own_kernel(testbed.host, _inside(instance)) is own
-    assert has_own_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
+    assert has_private_kernel(testbed.host, _inside(instance)) is own
+    assert has_private_kernel(testbed.host, Wordless(_inside(instance))) is own  # by when it was started, alone
 
 
 @pytest.fixture(scope="module")

@@ -81,11 +81,11 @@ def written(text: str) -> str:
 class _Own:
     """Finds tare's own plug-ins."""
 
-    def names(self, kind: registry.PluginKind) -> list[str]:
+    def names(self, kind: registry.PluginType) -> list[str]:
         """Return their names."""
         return sorted(own(kind))
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginType, name: str) -> type[Any]:
         """Return the class of one."""
         return own(kind)[name]
 

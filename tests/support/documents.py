@@ -97,11 +97,11 @@ class Catalogue:
     def __init__(self, more: dict[str, type[Any]]) -> None:
         self.more = more
 
-    def names(self, kind: registry.PluginKind) -> Sequence[str]:
+    def names(self, kind: registry.PluginType) -> Sequence[str]:
         added = [name for of, name, *_ in EXAMPLES.values() if of == kind]
         return (*registry.names(kind), *added)
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginType, name: str) -> type[Any]:
         return self.more[name] if name in self.more else registry.find(kind, name)
 
 

@@ -21,7 +21,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.errors import TimedOut, Unavailable
 from tare.model.image import Image
-from tare.model.journal import Journal, Run, RunRecord, load_run
+from tare.model.journal import Run, RunRecord, RunWriter, load_run
 from tare.model.machine import Hosts
 from tare.model.trial import Limits, Problem, RawOutput, Trial, Value
 from tare.plugins import registry
@@ -178,10 +178,10 @@ class Shelf:
         for each in (Stopped, Gone, Silent, Confused, Roomy, Impatient, Printing, Faulty, Stored, Lacking)
     }
 
-    def names(self, kind: registry.PluginKind) -> Sequence[str]:
+    def names(self, kind: registry.PluginType) -> Sequence[str]:
         return (*registry.names(kind), *self.OWN)
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginType, name: str) -> type[Any]:
         return self.OWN[name] if name in self.OWN else registry.find(kind, name)
 
 
@@ -284,7 +284,7 @@ class Bench:
         self, suite: Suite, unusable: Mapping[str, Sequence[Problem]] | None = None, budget: float | None = None
     ) -> str:
         """Begin a run of the suite, or go on with it."""
-        journal = Journal(self.folder)
+        journal = RunWriter(self.folder)
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
         work = RemainingWork(suite, journal.run.trials, unusable or {}, budget)

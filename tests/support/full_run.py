@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from runs import CLIENTS, COSTS, isolation_by_plugins, make_run
 
-from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.journal import Run, RunWriter, WorkloadRecord
 from tare.model.trial import (
     Caution,
     Family,
@@ -107,7 +107,7 @@ def full_run(
     run = replace(
         run, record=replace(run.record, stacks=tuple(stacks), families=families, isolation=isolation_by_plugins(stacks))
     )
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*((trial, tuple(_raw(trial))) for trial in trials))
     for record in workloads:

@@ -8,7 +8,7 @@ from tare.plugins import registry
 from tare.plugins.technology import Technology
 
 
-def own(kind: registry.PluginKind) -> dict[str, type[Any]]:
+def own(kind: registry.PluginType) -> dict[str, type[Any]]:
     """Return tare's own plug-ins of a kind by their names."""
     found = {name: registry.find(kind, name) for name in registry.names(kind)}
     return {name: each for name, each in found.items() if each.__module__.startswith(f"tare.{kind}.")}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from runs import MACHINE, isolation_by_plugins, make_run, make_trial
 
-from tare.features.advise.cost_model import ApplicationProfile, OperationCounts
+from tare.features.advise.application_profile import ApplicationProfile, OperationCounts
 from tare.model.journal import Run, WorkloadRecord
 from tare.model.operations import NETWORK_KINDS, OPERATION_KINDS
 from tare.model.trial import Family, Footprint, Mark, MeasuredValue, Metric

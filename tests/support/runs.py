@@ -11,7 +11,7 @@ import numpy as np
 
 from tare.model.errors import UsageError
 from tare.model.isolation import Isolation
-from tare.model.journal import Journal, Run, RunRecord, WorkloadRecord
+from tare.model.journal import Run, RunRecord, RunWriter, WorkloadRecord
 from tare.model.machine import Facts, FileSystem
 from tare.model.trial import (
     Better,
@@ -209,7 +209,7 @@ NO_KVM = "KVM does not boot a probe guest here: it hung for 10 s; `tare doctor` 
 
 def write(run: Run) -> Path:
     """Write a run to its folder, as `tare run` would."""
-    journal = Journal(run.folder)
+    journal = RunWriter(run.folder)
     journal.create(run.record, "[suite]\n")
     for trial in run.trials:
         journal.append((trial, ()))

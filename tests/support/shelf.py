@@ -87,16 +87,16 @@ class Fixed:
 class Shelf:
     """A catalogue of the classes above, and a plug-in that cannot be imported."""
 
-    def names(self, kind: registry.PluginKind) -> tuple[str, ...]:
+    def names(self, kind: registry.PluginType) -> tuple[str, ...]:
         return tuple(sorted(self.classes(kind)))
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, kind: registry.PluginType, name: str) -> type[Any]:
         found = self.classes(kind)[name]
         if found is None:
             raise UsageError(f"the plug-in {name!r} is broken: no module named 'gone'", "repair or remove its package")
         return found
 
-    def classes(self, kind: registry.PluginKind) -> dict[str, type[Any] | None]:
+    def classes(self, kind: registry.PluginType) -> dict[str, type[Any] | None]:
         if kind == "technologies":
             known = (Native, Docker, Qemu, Lender, Remote, Cluster)
             return {each.name: each for each in known} | {"broken": None, "plain": object}

@@ -85,8 +85,8 @@ class _BootOutput:
         self.panic_line = self.last_line if "Kernel panic" in text else self.panic_line
         self.out_of_memory_line = self.last_line if _OUT_OF_MEMORY.search(text) else self.out_of_memory_line
 
-    def boot_error(self, kind: type[TrialFailed], why: str, launch: LaunchRequest) -> TrialFailed:
-        """Return the error of a failed boot: OutOfMemory if the kernel reported that, otherwise one of class `kind`."""
+    def boot_error(self, error_type: type[TrialFailed], why: str, launch: LaunchRequest) -> TrialFailed:
+        """Return the error of a failed boot: OutOfMemory if the kernel reported that, otherwise an `error_type`."""
         had = f"it had {launch.limits.memory_bytes >> 20} MiB of memory"
         if self.out_of_memory_line:
             what = f"the guest did not boot for lack of memory: its kernel said {self.out_of_memory_line[-200:]!r}"
@@ -94,7 +94,7 @@ class _BootOutput:
         hint = f"its last line was: {self.last_line[-200:]!r}" if self.last_line else f"its kernel said nothing; {had}"
         if self.panic_line:
             hint = f"its kernel said: {self.panic_line[-200:]!r}"
-        return kind(f"the guest did not boot: {why}", hint)
+        return error_type(f"the guest did not boot: {why}", hint)
 
 
 def watch_boot(console: Process, launch: LaunchRequest) -> str:
@@ -108,8 +108,8 @@ def watch_boot(console: Process, launch: LaunchRequest) -> str:
         try:
             line = console.read_line(launch.start_timeout_seconds)
         except TrialFailed as error:
-            kind = TimedOut if isinstance(error, TimedOut) else TrialFailed
-            raise output.boot_error(kind, _PROGRAM_PREFIX.sub("", str(error)), launch) from error
+            error_type = TimedOut if isinstance(error, TimedOut) else TrialFailed
+            raise output.boot_error(error_type, _PROGRAM_PREFIX.sub("", str(error)), launch) from error
         output.add_line(line.text)
         if "Linux version" in line.text:
             # A guest that reboots after each panic is never silent, so the timeout alone would not end it.

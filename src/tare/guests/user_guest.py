@@ -10,15 +10,12 @@ The docstring of each technology describes its settings: `tare technologies NAME
 from __future__ import annotations
 
 import re
-import shlex
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
-
-from pydantic import Field
+from typing import Literal
 
 from tare.guests import kvm, user_files
 from tare.guests.guest import EMULATION_CAUTION, with_monitor_memory
@@ -26,11 +23,10 @@ from tare.guests.user_files import DiskFormat
 from tare.hosts.cgroups import create_limited_cgroup
 from tare.hosts.host import Host, Process
 from tare.model.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
-from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.workload import Instance
 
 NETMASK, PREFIX = "255.255.255.0", 24
 QEMU = kvm.PROGRAM
@@ -86,14 +82,16 @@ class UserGuest(Technology):
     """
 
     network_path = "tap"
-    board = "pc"
+    board = "pc"  # QEMU's machine type
     has_one_cpu = False
     kvm_alternative = 'use accelerator = "tcg"'
-    image_kind = "an image"
+    image_description = "an image"
     example_settings = 'image = "PATH" and service = "redis"'
     service: str | tuple[str, ...]
     port: int
     disk_format: DiskFormat = "raw"
+
+    # --- what a subclass defines, or overrides -----------------------------------------------------------------------
 
     def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
         """Return the monitor's command."""
@@ -140,15 +138,9 @@ class UserGuest(Technology):
         return ()
 
     @property
-    def services(self) -> tuple[str, ...]:
-        """The workloads that the guest serves."""
-        return tuple(filter(None, (self.service,) if isinstance(self.service, str) else self.service))
-
-    @property
-    def served_ports(self) -> dict[str, int]:
-        """The workloads that the guest serves, each with its TCP port; without those whose port is unknown."""
-        ports = {service: self.port or _usual_port(service) for service in self.services}
-        return {service: port for service, port in ports.items() if port}
+    def has_endpoint(self) -> bool:
+        """Whether the settings name a service or port whose response shows that the guest is ready."""
+        return bool(self.services)
 
     @property
     def first_port(self) -> int:
@@ -174,6 +166,19 @@ class UserGuest(Technology):
     def enter_guest(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Host | None]:  # noqa: ARG002
         """Context manager: yield the inside of a guest that is ready; None for a guest without a shell."""
         return nullcontext()
+
+    # --- all user-supplied guests ------------------------------------------------------------------------------------
+
+    @property
+    def services(self) -> tuple[str, ...]:
+        """The workloads that the guest serves."""
+        return tuple(filter(None, (self.service,) if isinstance(self.service, str) else self.service))
+
+    @property
+    def served_ports(self) -> dict[str, int]:
+        """The workloads that the guest serves, each with its TCP port; without those whose port is unknown."""
+        ports = {service: self.port or _usual_port(service) for service in self.services}
+        return {service: port for service, port in ports.items() if port}
 
     def external_effects(self) -> Sequence[str]:
         """Return one line for each file that is booted."""
@@ -207,48 +212,64 @@ class UserGuest(Technology):
             }
             digests = user_files.hash_files(launch, host_paths)
             files = self.prepare_files(host, launch, host_paths)
-            measure, written = launch.ledger.setup_helper.bytes_below, str(launch.folder / "written")
-            before = measure(written)
+            count_written_bytes = _start_counting_written_bytes(launch)
+
             launch.start_probe(launch.network.instance_address, self.first_port)
             launch.timeline.mark("requested")
             group = stack.enter_context(
                 create_limited_cgroup(launch.ledger, launch.name, with_monitor_memory(launch.limits))
             )
-            disk = files[self.disk] if self.disk else ""
-            if disk and self.monitor_program == QEMU:
-                disk = user_files.create_overlay(host, launch, disk, self.disk_format)
+            disk = self._create_guest_disk(host, launch, files)
             tap = stack.enter_context(launch.network.create_tap(headers=self.monitor_program == QEMU))
             launch.timeline.mark("started")
             command = self.command(UserGuestBoot(launch, files[self.image], disk, tap, files))
             monitor = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             self._await_ready(launch, monitor)
             inside = stack.enter_context(self.enter_guest(host, launch))
+
             yield Instance(
                 name=launch.name,
                 inside=inside,
                 address=launch.network.instance_address,
                 network_path=self.network_path,
                 processes=group.processes,
-                proof={"monitor": f"{self.monitor_program} {self.version(host)}", "image": self.image}
-                | digests
-                | ({"accelerator": self.accelerator} if self.monitor_program == QEMU else {})
-                | ({"guest kernel": inside.run("uname", "-r", timeout=60).text.strip()} if inside else {}),
-                written_bytes=lambda: max(0, measure(written) - before),
+                proof=self._read_proof(host, inside, digests),
+                written_bytes=count_written_bytes,
                 image_bytes=lambda: user_files.disk_usage_bytes(host, host_paths.values()),
                 cautions=self.cautions(launch),
                 served_ports=self.served_ports,
                 disk_file=disk or None,
             )
 
+    def _create_guest_disk(self, host: Host, launch: LaunchRequest, files: Mapping[str, str]) -> str:
+        """Return the path of the disk that the guest may write to; "" if it has no disk.
+
+        QEMU gets an overlay of the user's disk. For other monitors, `prepare_files` has made a copy.
+        """
+        if not self.disk:
+            return ""
+        if self.monitor_program != QEMU:
+            return files[self.disk]
+        return user_files.create_overlay(host, launch, files[self.disk], self.disk_format)
+
+    def _read_proof(self, host: Host, inside: Host | None, digests: Mapping[str, str]) -> dict[str, str]:
+        """Return the instance's proof: monitor, image with the `digests` of its files, accelerator, and kernel."""
+        proof = {"monitor": f"{self.monitor_program} {self.version(host)}", "image": self.image, **digests}
+        if self.monitor_program == QEMU:
+            proof["accelerator"] = self.accelerator
+        if inside:
+            proof["guest kernel"] = inside.run("uname", "-r", timeout=60).text.strip()
+        return proof
+
     def user_file_paths(self) -> tuple[str, ...]:
         """Return the paths of the user's files without duplicates, with the booted file first."""
         return tuple(path for path in dict.fromkeys((self.image, self.disk, *self.extra_files)) if path)
 
     def setting_problems(self) -> tuple[Problem, ...]:
-        """Return the fault of the settings, or (); it does not look at any file."""
+        """Return the first fault of the settings, or (), without a look at any file."""
         table = f'write a table [stacks.NAME] with stack = "{self.name}", {self.example_settings}'
         if not self.image or not self.has_endpoint:
-            what = f"it boots {self.image_kind} that you supply, but the stack names none"
+            what = f"it boots {self.image_description} that you supply, but the stack names none"
             if self.image:
                 what = f"the stack does not name the service in {self.image}"
             return (Problem(what, table, missing="yours"),)
@@ -263,34 +284,33 @@ class UserGuest(Technology):
                 return (Problem(f"the port of {service} is not given", "add port = … to the stack's table"),)
         return ()
 
-    @property
-    def has_endpoint(self) -> bool:
-        """Whether the settings name a service or port whose response shows that the guest is ready."""
-        return bool(self.services)
-
     def _await_ready(self, launch: LaunchRequest, monitor: Process) -> None:
         """Wait until the first port accepts connections.
 
         Raises TrialFailed if the kernel panics or the monitor ends, and TimedOut, each with the console's last lines.
         """
         seconds = launch.start_timeout_seconds * _START_TIMEOUT_SHARE
-        probe = (str(launch.image.root / _PROBE), launch.network.instance_address, str(self.first_port))
-        deadline, last = time.monotonic() + seconds, deque[str](maxlen=3)
+        deadline, last_lines = time.monotonic() + seconds, deque[str](maxlen=3)
         failed = f"{self.name}: {self.image} did not boot: "
-        while launch.ledger.host.run(*probe, "0.02", "connect", timeout=30, check=False).exit_code:
-            ended = not monitor.is_running()
-            for line in _read_lines(monitor, _LAST_OUTPUT_SECONDS if ended else 0.0):
-                last.append(line)
+        while not self._accepts_connections(launch):
+            has_ended = not monitor.is_running()  # asked before the console is read: then it has all that was printed
+            for line in _read_lines(monitor, _LAST_OUTPUT_SECONDS if has_ended else 0.0):
+                last_lines.append(line)
                 if _PANIC.search(line):
-                    raise TrialFailed(f"{failed}its kernel panicked", _format_output(last))
-            if ended:
-                last.extend(monitor.errors().splitlines())
-                hint = "; ".join(filter(None, (_format_output(last), self.output_hint("".join(last)))))
+                    raise TrialFailed(f"{failed}its kernel panicked", _format_output(last_lines))
+            if has_ended:
+                last_lines.extend(monitor.errors().splitlines())
+                hint = _join_hints(_format_output(last_lines), self.output_hint("".join(last_lines)))
                 raise TrialFailed(f"{failed}{self.monitor_program} ended", hint)
             if time.monotonic() > deadline:
-                hint = "; ".join(filter(None, (_format_output(last), self.silence_hint(launch))))
+                hint = _join_hints(_format_output(last_lines), self.silence_hint(launch))
                 raise TimedOut(f"{failed}{self.describe_silence(launch)} for {seconds:g} s", hint)
             time.sleep(_PAUSE_SECONDS)
+
+    def _accepts_connections(self, launch: LaunchRequest) -> bool:
+        probe = (str(launch.image.root / _PROBE), launch.network.instance_address, str(self.first_port))
+        output = launch.ledger.host.run(*probe, "0.02", "connect", timeout=30, check=False)
+        return output.exit_code == 0
 
     def cautions(self, launch: LaunchRequest) -> tuple[Caution, ...]:
         """Return the cautions that every instance has."""
@@ -300,6 +320,8 @@ class UserGuest(Technology):
         if self.has_one_cpu and len(launch.limits.cpus) > 1:
             cautions.append(Caution("limits-differ", f"uses one CPU, {len(launch.limits.cpus)} were asked for"))
         return tuple(cautions)
+
+    # --- options of QEMU ---------------------------------------------------------------------------------------------
 
     def machine_options(self, boot: UserGuestBoot, emulated: str = "max", virtual: str = "host") -> tuple[str, ...]:
         """Return QEMU's options for the machine; the CPU model is `virtual` with KVM, `emulated` without."""
@@ -319,6 +341,13 @@ class UserGuest(Technology):
         return ("-netdev", network, "-device", f"{device},netdev=net0,mac={mac}")
 
 
+def _start_counting_written_bytes(launch: LaunchRequest) -> Callable[[], int]:
+    """Return a function that counts the bytes that have been written to the guest's disk from now on."""
+    count_bytes, folder = launch.ledger.setup_helper.bytes_below, str(launch.folder / "written")
+    before = count_bytes(folder)
+    return lambda: max(0, count_bytes(folder) - before)
+
+
 def _usual_port(service: str) -> int:
     """Return the default port of a workload's server; 0 if it has no server, or if there is no such workload."""
     if service not in registry.names("workloads"):
@@ -336,61 +365,10 @@ def _read_lines(monitor: Process, seconds: float) -> Iterator[str]:
         return
 
 
-def _format_output(last: Iterable[str]) -> str:
-    words = " / ".join(filter(None, (_TERMINAL_CODES.sub("", line).strip() for line in last)))[-300:]
-    return f"its last output: {words}" if words else "its console stayed empty"
+def _format_output(lines: Iterable[str]) -> str:
+    text = " / ".join(filter(None, (_TERMINAL_CODES.sub("", line).strip() for line in lines)))[-300:]
+    return f"its last output: {text}" if text else "its console stayed empty"
 
 
-@dataclass(frozen=True)
-class UserUnikernel(UserGuest):
-    """User-supplied unikernel: an image that tare cannot build.
-
-    tare boots it with the suite's memory, and with the command line that the unikernel's project documents. This line
-    sets the address: a subclass writes it in `kernel_command_line`. `drive_options` has QEMU's options for the disk, in
-    which `{disk}` is replaced by its path.
-    """
-
-    family = "unikernel"
-    needs = "an image that you supply"
-    tests_path = "tests/lab/test_real_things.py"
-    tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
-    cpu_model: ClassVar[str] = "host"  # with KVM
-    drive_options: ClassVar[tuple[str, ...]] = ()
-    extra_options: ClassVar[tuple[str, ...]] = ()  # more options of QEMU
-
-    image: str = ""
-    service: str | tuple[str, ...] = ""
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    arguments: str = ""
-    accelerator: Literal["kvm", "tcg"] = "kvm"
-
-    def kernel_command_line(self, boot: UserGuestBoot) -> str:
-        """Return the kernel's command line for an instance."""
-        raise NotImplementedError
-
-    def command(self, boot: UserGuestBoot) -> tuple[str, ...]:
-        """Return QEMU's command: the kernel and its line, the disk and the network card."""
-        return (
-            *self.machine_options(boot, virtual=self.cpu_model),
-            *("-kernel", boot.image, "-append", self.kernel_command_line(boot)),
-            *(word.replace("{disk}", boot.disk) for word in (self.drive_options if boot.disk else ())),
-            *self.card_options(boot),
-            *self.extra_options,
-        )
-
-    def unsupported_reason(self, workload: Workload) -> str | None:
-        """Refuse workloads that run a program inside, except those that the image serves."""
-        if not workload.runs_inside or workload.service_name in self.served_ports:
-            return None
-        served = " and ".join(self.services)
-        return f"a unikernel has no shell: this image {f'only serves {served}' if served else 'serves nothing'}"
-
-    @property
-    def isolation(self) -> Isolation:
-        """The isolation of a unikernel in QEMU."""
-        return Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
-
-    @property
-    def argument_words(self) -> tuple[str, ...]:
-        """The application's arguments, split as a shell splits them."""
-        return tuple(shlex.split(self.arguments))
+def _join_hints(*hints: str) -> str:
+    return "; ".join(filter(None, hints))

@@ -252,7 +252,7 @@ def kernel_version(inside: Host) -> str:
     return "unknown"
 
 
-def has_own_kernel(host: Host, inside: Host) -> bool:
+def has_private_kernel(host: Host, inside: Host) -> bool:
     """Return whether an instance has another kernel than its host: another command line, or another time of boot.
 
     The command line alone does not suffice, as nested machines may have equal ones. The boot ID does not help, as LXC,
@@ -260,7 +260,7 @@ def has_own_kernel(host: Host, inside: Host) -> bool:
     """
     if inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE)):
         return True
-    boots = [_BOOTED.search(place.read("/proc/stat")) for place in (inside, host)]
+    boots = [_BOOTED.search(machine.read("/proc/stat")) for machine in (inside, host)]
     seconds = [int(boot[1]) for boot in boots if boot]
     return len(seconds) == len(boots) and max(seconds) - min(seconds) > _CLOCK_SECONDS
 

@@ -76,11 +76,11 @@ def select_outermost(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(outer, key=lambda path: (path.count("/"), path))[:_MAX_PATHS])
 
 
-def _find_command(*places: str) -> tuple[str, ...]:
+def _find_command(*paths: str) -> tuple[str, ...]:
     """Return the command that finds files and folders that are newer than the marker file."""
     left_out = [word for path in _EXCLUDED_FOLDERS for word in ("-o", "-path", path)][1:]
     newer = ("(", "-type", "d", "-o", "-type", "f", ")", "-newer", _MARKER_FILE, "-print")
-    return ("find", *dict.fromkeys(places), "(", *left_out, ")", "-prune", "-o", *newer)
+    return ("find", *dict.fromkeys(paths), "(", *left_out, ")", "-prune", "-o", *newer)
 
 
 def _run_tool(host: Host, *argv: str) -> str:

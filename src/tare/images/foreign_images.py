@@ -110,8 +110,8 @@ def _missing_program_fault(trees: Sequence[Path], program: str, path: Sequence[s
 
 def _has_program(trees: Sequence[Path], program: str, path: Sequence[str]) -> bool:
     """Return whether an engine would find the program: by its path, or in the folders of PATH."""
-    places = [program] if "/" in program else [f"{folder}/{program}" for folder in path]
-    return any(_is_program(file) for place in places for file in resolve_inside(trees, place)[:1])
+    candidates = [program] if "/" in program else [f"{folder}/{program}" for folder in path]
+    return any(_is_program(file) for candidate in candidates for file in resolve_inside(trees, candidate)[:1])
 
 
 def _is_program(path: Path) -> bool:
@@ -239,7 +239,7 @@ def update_accounts(image: Image, root: Path) -> None:
 
 @dataclass
 class ForeignImageBuild:
-    """Conversion of one foreign image in the folder `scratch`; `source` becomes the first place that has the image.
+    """Conversion of one foreign image in the folder `scratch`; `source` becomes the first store that has the image.
 
     `base` is the image built by tare that provides kernel, programs and busybox. `busybox` overrides the last.
     """
@@ -372,10 +372,10 @@ def _unpack(source: ImageReference, scratch: Path) -> Path:
     """Unpack an image of an engine or a registry, or copy a root file system; return the folder."""
     root = scratch / "root"
     if source.transport:
-        place, digest = skopeo.find_image(source, scratch)
-        layout = skopeo.copy_to_layout(place, digest, scratch)
-        skopeo.check_layers(place, layout, skopeo.read_layout_manifest(layout))
-        skopeo.unpack_layout(place, layout, root)
+        found_source, digest = skopeo.find_image(source, scratch)
+        layout = skopeo.copy_to_layout(found_source, digest, scratch)
+        skopeo.check_layers(found_source, layout, skopeo.read_layout_manifest(layout))
+        skopeo.unpack_layout(found_source, layout, root)
         return root
     root.mkdir()
     if source.is_absent:

@@ -345,12 +345,12 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
     include = f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}"
     options = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
     # Not in the state folder: apt downloads as the user `_apt`, who may not enter it.
-    with create_build_folder(Path(tempfile.gettempdir())) as place:
+    with create_build_folder(Path(tempfile.gettempdir())) as download_folder:
         command = (
             *DIE_WITH_PARENT_PREFIX,
             "env",
             f"SOURCE_DATE_EPOCH={TIME_OF_FILES}",
-            f"TMPDIR={place}",
+            f"TMPDIR={download_folder}",
             "mmdebstrap",
             *options,
         )

@@ -21,14 +21,19 @@ _BLOCK = 512
 _CHUNK = 1 << 20
 _MAX_HEADER_BYTES = 1 << 20  # of the long name or the attributes of one file
 _MAX_FILES = 2_000_000
+# Fields of a header (POSIX.1, "ustar Interchange Format").
+_NAME, _SIZE, _CHECKSUM, _TYPE = slice(0, 100), slice(124, 136), slice(148, 156), slice(156, 157)
+_DEVICE_MAJOR, _DEVICE_MINOR = slice(329, 337), slice(337, 345)
+_PREFIXES = (slice(345, 476), slice(345, 500))  # in star's format, where times follow the prefix, and in ustar's
+# Types of files.
 _WITHOUT_CONTENT = b"123456"  # links, devices, folders, pipes: Go ignores the size in their headers
-_LONG = b"LKxg"  # extended headers, which describe the next file
-_CHARACTERS, _BLOCKS = b"3", b"4"
+_EXTENDED_HEADERS = b"LKxg"  # they describe the next file: a long name or link (GNU), or attributes (POSIX)
+_LONG_NAME, _ATTRIBUTES, _SPARSE_FILE = b"L", b"x", b"S"
+_CHARACTER_DEVICE, _BLOCK_DEVICE = b"3", b"4"
 _BEFORE_POSIX = b"\0"  # a file, or a folder if the path ends in a slash
-_ENDS_OF_PREFIX = (476, 500)  # in star's format, where times follow the prefix, and in ustar's
 _ESCAPING_PARTS = (b"..", b".wh.", b".wh..", b".wh...")
 # Devices that every engine creates in a container: null, zero, full, random, urandom, tty, console, ptmx.
-_HARMLESS = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
+_HARMLESS_DEVICES = {(1, 3), (1, 5), (1, 7), (1, 8), (1, 9), (5, 0), (5, 1), (5, 2)}
 _DAMAGED = "get or build the image again"
 
 
@@ -58,11 +63,12 @@ def check_unpacked_size(layers: Iterable[Path], max_bytes: int) -> UnpackedSize:
 
 
 def _file_sizes_in(layer: Path, max_bytes: int) -> Iterator[int]:
+    """Yield the size of each file's content in a layer; raises TareError."""
     try:
         with layer.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
+            is_compressed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
-            yield from _parse_file_sizes(gzip.GzipFile(fileobj=file) if packed else file, max_bytes)
+            yield from _parse_file_sizes(gzip.GzipFile(fileobj=file) if is_compressed else file, max_bytes)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TareError(f"the image is damaged: a layer of it cannot be unpacked: {error}", _DAMAGED) from error
 
@@ -75,27 +81,25 @@ def too_large_error(max_bytes: int) -> TareError:
 
 def _parse_file_sizes(stream: BinaryIO | gzip.GzipFile, max_bytes: int) -> Iterator[int]:
     """Yield the size of each file's content in bytes; raises TareError and EOFError."""
-    extended = _ExtendedHeaders()  # take precedence over the file's header
+    extended = _ExtendedHeaders()
     while True:
         header = _read(stream, _BLOCK)
         if not header.strip(b"\0"):
             return
         _verify_checksum(header)
-        kind, size = header[156:157], _parse_number(header[124:136])
-        if kind in _LONG:
+        file_type, size = header[_TYPE], _parse_number(header[_SIZE])
+        if file_type in _EXTENDED_HEADERS:
             if size > _MAX_HEADER_BYTES:
                 raise TareError("the image has a file with a name or attributes of over 1 MiB", "choose another image")
-            extended.add(kind, _read(stream, _pad_to_block(size))[:size])
+            extended.add(file_type, _read(stream, _pad_to_block(size))[:size])
             continue
-        if kind == b"S":
+        if file_type == _SPARSE_FILE:
             raise _sparse_error()
         paths = (*_header_paths(header), *extended.paths)
         for path in paths:
             _refuse_escaping(path)
-        _refuse_device(header, kind)
-        size = 0 if kind in _WITHOUT_CONTENT else size if extended.size is None else extended.size
-        if size and kind == _BEFORE_POSIX and any(path.endswith(b"/") for path in paths):
-            raise TareError("the image is damaged: a folder in it has content", _DAMAGED)
+        _refuse_device(header, file_type)
+        size = _content_size(file_type, size if extended.size is None else extended.size, paths)
         extended = _ExtendedHeaders()
         if size > max_bytes:
             raise too_large_error(max_bytes)
@@ -110,11 +114,14 @@ class _ExtendedHeaders:
     size: int | None = None
     paths: list[bytes] = field(default_factory=list)
 
-    def add(self, kind: bytes, text: bytes) -> None:
-        """Add an extended header: a long name, or records of `LENGTH NAME=VALUE` and a line feed."""
-        if kind == b"L":
+    def add(self, header_type: bytes, text: bytes) -> None:
+        """Add an extended header: a long name, or attributes as records of `LENGTH NAME=VALUE` and a line feed.
+
+        Other types are ignored: long names of links, and attributes of all files (`g`), which Go applies to none.
+        """
+        if header_type == _LONG_NAME:
             self.paths.append(text.partition(b"\0")[0])
-        while text and kind == b"x":
+        while text and header_type == _ATTRIBUTES:
             length, blank, _ = text.partition(b" ")
             if not blank or not length.isdigit() or not len(length) + 2 < int(length) <= len(text):
                 raise TareError("the image is damaged: the attributes of a file cannot be read", _DAMAGED)
@@ -138,11 +145,20 @@ def _header_paths(header: bytes) -> Iterator[bytes]:
 
     Go also reads a prefix in the GNU format, if the times at the same place are invalid.
     """
-    name = header[:100].partition(b"\0")[0]
+    name = header[_NAME].partition(b"\0")[0]
     yield name
-    for end in _ENDS_OF_PREFIX:
-        if prefix := header[345:end].partition(b"\0")[0]:
+    for field_of_prefix in _PREFIXES:
+        if prefix := header[field_of_prefix].partition(b"\0")[0]:
             yield prefix + b"/" + name
+
+
+def _content_size(file_type: bytes, stated_size: int, paths: Iterable[bytes]) -> int:
+    """Return the size of the content that follows a header; raises TareError for a folder with content."""
+    if file_type in _WITHOUT_CONTENT:
+        return 0
+    if stated_size and file_type == _BEFORE_POSIX and any(path.endswith(b"/") for path in paths):
+        raise TareError("the image is damaged: a folder in it has content", _DAMAGED)
+    return stated_size
 
 
 def _refuse_escaping(path: bytes) -> None:
@@ -171,7 +187,8 @@ def _pad_to_block(size: int) -> int:
 
 def _verify_checksum(header: bytes) -> None:
     """Raise TareError if a header's checksum is wrong; the checksum counts its own bytes as blanks."""
-    if sum(header[:148]) + 8 * 0x20 + sum(header[156:]) != _parse_number(header[148:156]):
+    with_blanks = header[: _CHECKSUM.start] + 8 * b" " + header[_CHECKSUM.stop :]
+    if sum(with_blanks) != _parse_number(header[_CHECKSUM]):
         raise TareError("the image is damaged: a layer of it is no tar archive", _DAMAGED)
 
 
@@ -193,11 +210,12 @@ def _sparse_error() -> TareError:
     return TareError("the image has a sparse file, which can hold any size", "pack it without holes: tar without -S")
 
 
-def _refuse_device(header: bytes, kind: bytes) -> None:
-    if kind not in (_CHARACTERS, _BLOCKS):
+def _refuse_device(header: bytes, file_type: bytes) -> None:
+    """Raise TareError for a block device, and for a character device that not every engine creates."""
+    if file_type not in (_CHARACTER_DEVICE, _BLOCK_DEVICE):
         return
-    device = (_parse_number(header[329:337]), _parse_number(header[337:345]))
-    if kind == _BLOCKS or device not in _HARMLESS:
-        name = header[:100].rstrip(b"\0").decode("utf-8", "replace")
+    device = (_parse_number(header[_DEVICE_MAJOR]), _parse_number(header[_DEVICE_MINOR]))
+    if file_type == _BLOCK_DEVICE or device not in _HARMLESS_DEVICES:
+        name = header[_NAME].rstrip(b"\0").decode("utf-8", "replace")
         what = f"the image has a device in it: {name!r}, {device[0]}:{device[1]}"
         raise TareError(what, "build it without: an engine makes the devices that a container may use")

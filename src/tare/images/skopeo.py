@@ -85,7 +85,7 @@ _KNOWN_ERRORS = (
 
 
 class ImageUnavailable(TareError):
-    """skopeo cannot get an image from the place where tare looked."""
+    """skopeo cannot get an image from the engine or registry where tare looked."""
 
 
 class ImageFileUnavailable(ImageUnavailable):
@@ -100,20 +100,20 @@ def this_architecture() -> str:
 
 
 def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, str]:
-    """Return the first place that has the image, and its digest there.
+    """Return the first source (an engine's store or a registry) that has the image, and its digest there.
 
-    Raises TareError if no place has the image, with the reason of each place.
+    Raises TareError if no source has the image, with the reason of each.
     """
-    places = source.candidate_sources()
+    candidates = source.candidate_sources()
     refusals = []
-    for place in places:
+    for candidate in candidates:
         try:
-            return place, resolve_digest(place, scratch)
+            return candidate, resolve_digest(candidate, scratch)
         except ImageUnavailable as error:
             refusals.append(error)
     if len(refusals) == 1:
         raise refusals[0]
-    what = f"{source}: it is in none of {len(places)} places: {'; '.join(map(str, refusals))}"
+    what = f"{source}: it is in none of {len(candidates)} places: {'; '.join(map(str, refusals))}"
     raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a separate store")
 
 

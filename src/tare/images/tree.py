@@ -33,15 +33,10 @@ def ensure_folder(root: Path, name: str) -> Path:
             path.mkdir(mode=0o755)
             path.chmod(0o1777 if part == "tmp" else 0o755)  # whatever the umask
         elif not stat.S_ISDIR(path.lstat().st_mode):
-            what = (
-                f"the image has no folder at /{path.relative_to(root)} but a {_file_kind(path)}: tare needs one there"
-            )
+            found = "symbolic link" if path.is_symlink() else "file"
+            what = f"the image has no folder at /{path.relative_to(root)} but a {found}: tare needs one there"
             raise TareError(what, "build the image with a folder there")
     return path
-
-
-def _file_kind(path: Path) -> str:
-    return "symbolic link" if path.is_symlink() else "file"
 
 
 def read_text_in(root: Path, name: str) -> str:
@@ -58,12 +53,12 @@ def read_text_in(root: Path, name: str) -> str:
         return ""
 
 
-def resolve_inside(trees: Sequence[Path], place: str) -> list[Path]:
+def resolve_inside(trees: Sequence[Path], path: str) -> list[Path]:
     """Resolve a path as a process in the image would: absolute links start at the root of the trees.
 
     Return the existing paths in the trees, the upper first; [] if there is none, or after more than 40 links.
     """
-    left = list(reversed(PurePosixPath("/", place).parts[1:]))
+    left = list(reversed(PurePosixPath("/", path).parts[1:]))
     at, links = PurePosixPath("/"), 0
     while left:
         part = left.pop()

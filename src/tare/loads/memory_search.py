@@ -10,14 +10,6 @@ Noise slows one of two instances, too. So an instance that is too slow is tried 
 the goal. An instance that does not start, ends, or does not answer in time misses the goal at once. The raw output has
 the *fate* of each attempt: answered, answered with pages in swap, out of memory, late, or failed with a reason
 (docs/decisions/loads.md).
-
-Memory search at a rate: httperf opens new connections at one rate (loads.httperf), with less and less memory. In the
-2015 paper (section 3.3) OSv ran out of memory with 128 MB at 4000 requests a second. The throughput is the answers a
-second, whether or not the server follows the rate. A stack that does not follow the rate with all its memory is still
-compared with itself.
-
-A run in which the client failed, or without any good answer, is repeated. After five such runs in a row the memory
-misses the goal; with all the memory, the trial fails.
 """
 
 from __future__ import annotations
@@ -29,18 +21,15 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import fmean, median
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from tare.loads.client_load import MAX_RATE, LoadDuration
-from tare.loads.density import LoadServerWorkload, MultiInstanceWorkload
-from tare.loads.http import PageSize
-from tare.loads.httperf import HttperfLoad
-from tare.loads.parsing import as_output
+from tare.loads.client_load import LoadDuration
+from tare.loads.density import MultiInstanceWorkload
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, quote_output
 from tare.model.trial import Metric, Output, RawOutput, Sweep, Value
-from tare.model.units import Duration, Percent, Size, format_size
+from tare.model.units import Percent, Size, format_size
 from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Workload
 
 AttemptFate = Literal["answered", "swapped", "out of memory", "late", "failed"]
@@ -52,10 +41,7 @@ _GOAL_ATTEMPTS = 5
 _FINE_BELOW_BYTES = 32 << 20  # virtual machines take whole MiB, but none runs with so little
 _FINE_STEP_BYTES, _STEP_BYTES = 4096, 1 << 20
 _FULL_PREFIX, _LESS_PREFIX = "full: ", "less: "
-_USUAL_HALVES, _START_SECONDS = 8, 0.2
-_ROUNDS = 5
-_REPEATS = 5  # a burst of other work on the machine has outlasted three short runs
-_ANSWERED, _TIMED_OUT = "answered", "timed-out"
+_USUAL_HALVES, _START_SECONDS = 8, 0.2  # for estimates: halves until the goal is missed, seconds per start
 
 
 @dataclass(frozen=True)
@@ -98,38 +84,38 @@ def read_attempt_result(raw: RawOutput) -> AttemptResult:
 class Attempt:
     """Attempt with the rates of both instances, round by round; no rates if it did not finish its rounds."""
 
-    outcome: AttemptResult
+    result: AttemptResult
     full_rates: Sequence[float] = ()
     less_rates: Sequence[float] = ()
 
     def meets(self, goal: float) -> bool:
         """Return whether the median round reaches this share of the throughput with all the memory."""
-        return (
-            bool(self.less_rates)
-            and median(b / a for a, b in zip(self.full_rates, self.less_rates, strict=True)) >= goal
-        )
+        shares = [less / full for full, less in zip(self.full_rates, self.less_rates, strict=True)]
+        return bool(shares) and median(shares) >= goal
 
 
 @dataclass(frozen=True)
 class MemorySearch:
-    """State of a search: `high` is the smallest memory that met the goal, `low` the largest that missed it, or 0.
+    """State of a search, in bytes of memory.
 
-    `slow` counts the consecutive misses of the memory that is being tried, by instances that answered. `met` is True
-    once an instance with less than all the memory has met the goal.
+    `high` is the smallest memory that met the goal, at first all the memory, and `low` the largest memory that missed
+    it, or 0. `slow_attempts` counts the consecutive misses of the memory that is being tried, by instances that
+    answered. `has_met` is true once an instance with less than all the memory has met the goal.
     """
 
     high: int
     low: int = 0
-    slow: int = 0
-    met: bool = False
+    slow_attempts: int = 0
+    has_met: bool = False
 
     def with_attempt(self, attempt: Attempt, goal: float) -> MemorySearch:
         """Return the state after one more attempt."""
+        tried = attempt.result.limit_bytes
         if attempt.meets(goal):
-            return MemorySearch(attempt.outcome.limit_bytes, self.low, met=True)
-        if attempt.less_rates and self.slow + 1 < _GOAL_ATTEMPTS:
-            return MemorySearch(self.high, self.low, self.slow + 1, self.met)
-        return MemorySearch(self.high, attempt.outcome.limit_bytes, met=self.met)
+            return MemorySearch(high=tried, low=self.low, has_met=True)
+        if attempt.less_rates and self.slow_attempts + 1 < _GOAL_ATTEMPTS:
+            return replace(self, slow_attempts=self.slow_attempts + 1)
+        return MemorySearch(high=self.high, low=tried, has_met=self.has_met)
 
     def next_limit_bytes(self, precision: float) -> int | None:
         """Return the memory to try next: half, or the geometric middle; None once the precision is reached."""
@@ -180,29 +166,36 @@ class SmallestMemory(MultiInstanceWorkload):
         attempts = [self._read_attempt(outputs) for outputs in _split_attempts(raw)]
         if not attempts:
             raise TrialFailed(f"{self.name} tried no memory", "`tare show` has its raw output")
-        search, rates = MemorySearch(attempts[0].outcome.full_bytes), defaultdict[int, list[float]](list)
+        search = MemorySearch(attempts[0].result.full_bytes)
+        rates_by_memory = defaultdict[int, list[float]](list)
         for attempt in attempts:
-            if attempt.outcome.limit_bytes != search.next_limit_bytes(self.precision):
-                what = f"{self.name} tried {attempt.outcome.limit_bytes} bytes out of turn"
+            result = attempt.result
+            if result.limit_bytes != search.next_limit_bytes(self.precision):
+                what = f"{self.name} tried {result.limit_bytes} bytes out of turn"
                 raise TrialFailed(what, "the outputs are not those of one search with these settings")
-            rates[attempt.outcome.full_bytes] += attempt.full_rates
-            # Only the halves are points of the sweep: every stack tries them, but the sizes in between differ.
-            rates[attempt.outcome.limit_bytes] += () if search.low else attempt.less_rates
+            rates_by_memory[result.full_bytes] += attempt.full_rates
+            if not search.low:  # only the halves are points of the sweep: every stack tries them, the middles differ
+                rates_by_memory[result.limit_bytes] += attempt.less_rates
             search = search.with_attempt(attempt, self.goal)
         if search.next_limit_bytes(self.precision) is not None:
             raise TrialFailed(f"{self.name} did not end its search", "`tare show` has how far it came")
-        if not search.met:  # a server that fails with any memory would look like one that needs all of it
-            last = attempts[-1].outcome
+        if not search.has_met:  # a server that fails with any memory would look like one that needs all of it
+            last = attempts[-1].result
             what = f"no instance with less than {format_size(last.full_bytes)} meets the goal"
             reason = last.reason or "all were too slow"
             raise TrialFailed(f"{what}; the last one: {reason}", "give the suite more memory, or set a lower goal")
-        values = (Value("throughput", float(limit), fmean(found)) for limit, found in sorted(rates.items()) if found)
-        return (Value("floor", None, float(search.high)), *values)
+        throughputs = (
+            Value("throughput", float(memory), fmean(rates))
+            for memory, rates in sorted(rates_by_memory.items())
+            if rates
+        )
+        return (Value("floor", None, float(search.high)), *throughputs)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: each attempt starts and measures two instances."""
-        between = math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))
-        return 2 * (_USUAL_HALVES + between) * (_START_SECONDS + self.load.estimate_seconds())
+        # Each middle halves the logarithm of the ratio of the last two sizes, which is 2 at first.
+        middles = math.ceil(math.log2(math.log(2) / math.log1p(self.precision)))
+        return 2 * (_USUAL_HALVES + middles) * (_START_SECONDS + self.load.estimate_seconds())
 
     def _run_attempt(self, starter: InstanceStarter, limit_bytes: int, number: int) -> Iterator[RawOutput]:
         """Measure an instance with this memory in turns with one that has all the memory.
@@ -213,12 +206,13 @@ class SmallestMemory(MultiInstanceWorkload):
         fate: AttemptFate = "answered"
         swapped_bytes, reason = 0, ""
         with ExitStack() as outer:
-            whole = _start_full_instance(outer, starter, self.load)
+            full = _start_full_instance(outer, starter, self.load)
             try:
-                with starter.start_instance(self.load, limit_bytes) as another, ExitStack() as exits:
-                    full, less = (_start_measuring(exits, self.load.measure(each.setup)) for each in (whole, another))
-                    yield from _interleave(full, less)
-                    swapped_bytes = another.swapped_bytes()
+                with starter.start_instance(self.load, limit_bytes) as less, ExitStack() as exits:
+                    full_outputs = _start_measuring(exits, self.load.measure(full.setup))
+                    less_outputs = _start_measuring(exits, self.load.measure(less.setup))
+                    yield from _interleave(full_outputs, less_outputs)
+                    swapped_bytes = less.swapped_bytes()
                     fate = "swapped" if swapped_bytes else "answered"
             except Unreachable:
                 raise
@@ -231,13 +225,13 @@ class SmallestMemory(MultiInstanceWorkload):
         """Return the attempt in these outputs; raises TrialFailed unless they are complete."""
         if not raw or not is_fate(raw[-1]):
             raise TrialFailed(f"{self.name} has no fate of its last try", "`tare show` has its raw output")
-        outcome = read_attempt_result(raw[-1])
-        if not outcome.was_measured:
-            return Attempt(outcome)
+        result = read_attempt_result(raw[-1])
+        if not result.was_measured:
+            return Attempt(result)
         full, less = (self._read_rates(raw[:-1], side) for side in (_FULL_PREFIX, _LESS_PREFIX))
         if not len(full) == len(less) == self.load.rounds or len(full) + len(less) != len(raw) - 1:
             raise TrialFailed(f"{self.name} has outputs of {[each.label for each in raw]}, not of whole rounds")
-        return Attempt(outcome, full, less)
+        return Attempt(result, full, less)
 
     def _read_rates(self, raw: Sequence[RawOutput], side: str) -> tuple[float, ...]:
         """Return the rates of one of the two instances, round by round; raises TrialFailed for a rate of 0."""
@@ -314,70 +308,3 @@ def _split_attempts(raw: Sequence[RawOutput]) -> Iterator[Sequence[RawOutput]]:
         if is_fate(each) or at == len(raw):
             yield raw[begin:at]
             begin = at
-
-
-@dataclass(frozen=True)
-class FixedRateLoad(LoadServerWorkload):
-    """Server and load of another workload, at one rate."""
-
-    name = "at-rate"
-    title = "A server at one rate"
-    metrics = (Metric(_ANSWERED, "Answers", "requests/s", "higher"),)
-    rounds = _ROUNDS
-
-    base_load: HttperfLoad
-    rate: int
-
-    @property
-    def load(self) -> HttperfLoad:
-        """Workload that provides the server."""
-        return self.base_load
-
-    def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run the load, the first time as a warm-up; raises TrialFailed, or TimedOut for a silent server."""
-        for number in range(1 + self.rounds):
-            yield self._run(setup, warm_up=number == 0)
-
-    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        """Return the answers a second."""
-        values = [value for each in raw for value in self.base_load.read_rate_result(each, self.rate).values]
-        return tuple(value for value in values if value.metric == _ANSWERED)
-
-    def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`."""
-        return (1 + self.rounds) * (0.1 + self.base_load.duration)
-
-    def _run(self, setup: MeasurementContext, *, warm_up: bool) -> RawOutput:
-        for _ in range(_REPEATS):
-            raw = self.base_load.run_rate(setup, self.rate)
-            answers = self.base_load.read_rate_result(raw, self.rate)
-            if answers.answered_share > 0 and not answers.client_problem:
-                return raw.as_warm_up() if warm_up else raw
-        output = as_output(raw)
-        if answers.client_problem:
-            raise TrialFailed(f"at {self.rate}/s, {answers.client_problem}", "set a lower rate", output)
-        is_silent = any(value.metric == _TIMED_OUT and value.value > 0 for value in answers.values)
-        kind = TimedOut if is_silent else TrialFailed
-        raise kind(f"the server gave no good answer at all at {self.rate}/s; {quote_output(raw.text)}", "", output)
-
-
-@dataclass(frozen=True)
-class SmallestMemoryAtRate(SmallestMemory):
-    """Search for the smallest memory of a server at one rate. A plug-in sets `load_class`, the workload."""
-
-    client_packages = HttperfLoad.client_packages
-    usual_port = HttperfLoad.usual_port
-    load_class: ClassVar[type[HttperfLoad]]
-
-    least: Annotated[Size, Field(ge=1 << 16)] = 1 << 16  # lighttpd has met its goal with 1 MiB
-    duration: Annotated[LoadDuration, Field(ge=0.5)] = 1.0
-    rate: Annotated[int, Field(ge=100, le=MAX_RATE)] = 4000
-    timeout: Annotated[Duration, Field(ge=0.01, le=60)] = 1.0
-    size: PageSize = 1024
-
-    @property
-    def load(self) -> FixedRateLoad:
-        """Load at the rate, in runs that take the duration together."""
-        each_seconds, tolerance = self.duration / _ROUNDS, 1 - self.goal
-        of = self.load_class(duration=each_seconds, tolerance=tolerance, timeout=self.timeout, size=self.size)
-        return FixedRateLoad(of, self.rate)

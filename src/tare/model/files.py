@@ -1,4 +1,4 @@
-"""Files of the user: bounded reads of small files, and errors of files that a command writes."""
+"""Files of the user: bounded reads, errors of files that a command writes, and writes into untrusted folders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tare.model.errors import UsageError, describe_unreadable, format_os_error
 
@@ -84,3 +84,28 @@ def set_umask() -> int:
     folder of an instance.
     """
     return os.umask(0o022)
+
+
+def write_within(folder: Path, name: str, content: bytes) -> Path:
+    """Write a file atomically below a folder that may be untrusted; return its path.
+
+    The new file replaces any file or link of its name. Raises UsageError if a folder on the path is a symbolic link, so
+    that nothing is written outside.
+    """
+    path = folder / name
+    for parent in reversed(PurePath(name).parents[:-1]):
+        make_within(folder, str(parent))
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("xb") as file:  # "x" follows no link that somebody puts there after the unlink
+        file.write(content)
+    fresh.replace(path)
+    return path
+
+
+def make_within(folder: Path, name: str) -> None:
+    """Create a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
+    path = folder / name
+    if path.is_symlink():
+        raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
+    path.mkdir(exist_ok=True)

@@ -2,7 +2,7 @@
 
 - `suite.toml`: the suite, as the user wrote it;
 - `run.json`: the plan, the machines and the end of the run, a `RunRecord`;
-- `trials.jsonl`: one `Trial` a line, synced to the disk before the next trial starts;
+- `trials.jsonl`, the journal: one `Trial` a line, synced to the disk before the next trial starts;
 - `raw/TRIAL.json`: the output of the trial's commands, a list of `RawOutput`;
 - `telemetry/*.parquet`: resource usage of the machine and its instances (tare/telemetry/sampler.py).
 """
@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
 from tare.model.errors import NotRecorded, UsageError, format_os_error
-from tare.model.files import exists, read_bounded, set_umask
+from tare.model.files import exists, read_bounded, set_umask, write_within
 from tare.model.isolation import Isolation
 from tare.model.machine import Facts, Tuning
 from tare.model.trial import Family, LoweredSetting, Metric, RawOutput, Stop, StopReason, Sweep, Trial
@@ -43,7 +43,8 @@ _RAW = TypeAdapter(tuple[RawOutput, ...])
 class WorkloadRecord:
     """Record of a workload, from which a report is built without the workload's plug-in.
 
-    `settings` are the effective settings, `lowered` those that the suite's bounds have lowered.
+    `name` is the workload's name in the suite, `use` the name of its plug-in. `settings` are the effective settings,
+    `lowered` those that the suite's bounds have lowered.
     """
 
     name: str
@@ -59,16 +60,20 @@ class WorkloadRecord:
 class RunRecord:
     """Plan of a run, its machines, and the reason why it ended.
 
+    - `tare` is the version of tare, `suite` the suite's name, `started` the time in ISO 8601 (UTC).
+    - `blocks` is the largest number of blocks of each workload. `stacks` include the A/A control.
+    - `image` is the SHA-256 of the image's archive. `packages` has a line `name version` for each Debian package in it.
+      `image_origin` is the name of a foreign image with its digest; "" if tare built the image.
     - `noise` is doctor's assessment at the start, `tuning` the settings of `tare tune` at that time.
-    - `margin` is a share; `control` is the name of the A/A control.
+    - `margin` is a share; `control` is the name of the A/A control, "" without one.
     - `families` and `isolation` have an entry for each layer of a stack, the inner first.
     - `stop_reason` is "" for a run that is running or was killed; `stop_detail` is the message of an error.
-    - `machines` are by role: `controller`, `server`, `client`, and `lent` for provisioned machines. `machine` is the
-      server, or the controller if all servers were provisioned.
-    - `clients` has the packages of each client root, by its hash. A resumed run may have several.
+    - `machines` are by role: `controller` (where tare ran), `server`, `client`, `client 2`, …, and for the servers that
+      tare provisioned for trials `lent`, `lent 2`, …. `machine` is the server, or the controller if all servers were
+      provisioned.
+    - `clients` has the `packages` of each client root, by its hash. A resumed run may have several.
     - `sample_seconds` is the requested sampling interval of the telemetry.
-    - `image_origin` is the name of a foreign image with its digest; `beside` are the images of sidecar services, by
-      the services' names.
+    - `beside` are the images of sidecar services, by the services' names.
     - `own` has the `command` and the `image` that override those of the run, `years` the year of an old version of a
       technology, both by the stacks' names. `suite_folder` is the folder of the suite's file.
     - `awake_cpus` are the CPUs that are kept awake during turns.
@@ -184,8 +189,11 @@ class RunReader:
         return Run(self.folder, record, tuple(self.trials), digest=self._digest.hexdigest())
 
 
-class Journal:
-    """Writer of a run folder, which reads an existing one only once. Trials are on the disk when `append` returns."""
+class RunWriter:
+    """Writer of a run folder. It reads an existing folder only once.
+
+    Trials are on the disk when `append` returns.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -311,31 +319,6 @@ def load_raw(folder: Path, trial: str) -> tuple[RawOutput, ...]:
         return _RAW.validate_json(read_bounded(folder / "raw" / f"{trial}.json", _MAX_BYTES))
     except (OSError, ValidationError) as error:
         raise UsageError(f"{folder}: no raw output of trial {trial}", "`tare show RUN` lists the trials") from error
-
-
-def write_within(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file atomically below a folder that may be untrusted; return its path.
-
-    The new file replaces any file or link of its name. Raises UsageError if a folder on the path is a symbolic link, so
-    that nothing is written outside.
-    """
-    path = folder / name
-    for parent in reversed(PurePath(name).parents[:-1]):
-        make_within(folder, str(parent))
-    fresh = path.with_name(f"{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    with fresh.open("xb") as file:  # "x" follows no link that somebody puts there after the unlink
-        file.write(content)
-    fresh.replace(path)
-    return path
-
-
-def make_within(folder: Path, name: str) -> None:
-    """Create a folder below another that may be untrusted, unless it exists; raises UsageError for a symbolic link."""
-    path = folder / name
-    if path.is_symlink():
-        raise UsageError(f"{path}: is a symbolic link, and tare writes through none in a run folder", f"rm {path}")
-    path.mkdir(exist_ok=True)
 
 
 def _open_nofollow(path: str, flags: int) -> int:

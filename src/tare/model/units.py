@@ -113,17 +113,17 @@ def to_singular(unit: str) -> str:
     return unit.removesuffix("s") if len(unit) > 3 else unit
 
 
-def format_setting(value: object, kind: object = None) -> str:
+def format_setting(value: object, annotation: object = None) -> str:
     """Return a setting in the syntax of a suite: `"1s"`, `"32MiB"`, `"3%"`, `["GET", "SET"]`.
 
-    `kind` is the type of the setting, which decides the unit. A table is written inline.
+    `annotation` is the type of the setting, which decides the unit. A table is written inline.
     """
     if isinstance(value, dict) and value:
         return f"{{ {', '.join(f'{format_setting(name)} = {format_setting(each)}' for name, each in value.items())} }}"
     if isinstance(value, list | tuple):
-        inner = [each for each in get_args(_strip_annotation(kind)) if each is not Ellipsis] or [None]
+        inner = [each for each in get_args(_strip_annotation(annotation)) if each is not Ellipsis] or [None]
         return f"[{', '.join(format_setting(each, inner[0]) for each in value)}]"
-    if (parse := _find_parser(kind)) and isinstance(value, float | int):
+    if (parse := _find_parser(annotation)) and isinstance(value, float | int):
         return json.dumps(_format_with_unit(value, parse))
     # A JSON text is a TOML text, except that TOML forbids the control character DEL.
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")
@@ -143,13 +143,15 @@ def format_like(example: object, value: object) -> str:
     return f"{value:g}"
 
 
-def _strip_annotation(kind: object) -> object:
-    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+def _strip_annotation(annotation: object) -> object:
+    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def _find_parser(kind: object) -> Callable[[object], float] | None:
+def _find_parser(annotation: object) -> Callable[[object], float] | None:
     """Return the parser of a type's text; None if the type takes values unchanged."""
-    parser = next((each.func for each in getattr(kind, "__metadata__", ()) if isinstance(each, BeforeValidator)), None)
+    parser = next(
+        (each.func for each in getattr(annotation, "__metadata__", ()) if isinstance(each, BeforeValidator)), None
+    )
     return cast("Callable[[object], float] | None", parser)
 
 

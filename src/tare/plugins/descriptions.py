@@ -25,20 +25,20 @@ _TEST_LABELS = {
 _ROOT_PATH_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # on root's PATH, but not on every user's
 
 
-def describe_plugins(kind: registry.PluginKind, name: str) -> list[dict[str, Any]]:
-    """Return the JSON description of the plug-in `name`, or of all plug-ins of a kind if `name` is "".
+def describe_plugins(plugin_type: registry.PluginType, name: str) -> list[dict[str, Any]]:
+    """Return the JSON description of the plug-in `name`, or of all plug-ins of a type if `name` is "".
 
     Raises UsageError for an unknown name.
     """
     if name:
-        registry.find(kind, name)
-    return [_describe_plugin(kind, plugin) for plugin in ((name,) if name else registry.names(kind))]
+        registry.find(plugin_type, name)
+    return [_describe_plugin(plugin_type, plugin) for plugin in ((name,) if name else registry.names(plugin_type))]
 
 
-def _describe_plugin(kind: registry.PluginKind, name: str) -> dict[str, Any]:
+def _describe_plugin(plugin_type: registry.PluginType, name: str) -> dict[str, Any]:
     """Return the JSON description of a plug-in; a broken one has its error as `about`."""
     try:
-        plugin = registry.find(kind, name)
+        plugin = registry.find(plugin_type, name)
     except UsageError as error:
         empty = dict.fromkeys(("title", "family", "settings", "isolation", "isolates", "needs", "tested"), "")
         return {"name": name, **empty, "about": str(error)}
@@ -48,7 +48,7 @@ def _describe_plugin(kind: registry.PluginKind, name: str) -> dict[str, Any]:
         "settings": ", ".join(format_settings(plugin)),
         "about": _module_docstring(plugin).partition("\n\n")[0].replace("\n", " "),
     }
-    if kind == "technologies":
+    if plugin_type == "technologies":
         technology: Technology = plugin()
         entry |= {
             "family": plugin.family,
@@ -79,13 +79,13 @@ def _describe_workload(plugin: type[Workload]) -> dict[str, Any]:
     }
 
 
-def description_lines(kind: registry.PluginKind, name: str) -> Iterator[str]:
+def description_lines(plugin_type: registry.PluginType, name: str) -> Iterator[str]:
     """Yield the lines of a plug-in's text description: its module docstring, settings and declarations."""
-    plugin = registry.find(kind, name)
-    entry = _describe_plugin(kind, name)
+    plugin = registry.find(plugin_type, name)
+    entry = _describe_plugin(plugin_type, name)
     yield from (f"{entry['name']}: {entry['title']}", "", _module_docstring(plugin), "", "Settings and their defaults:")
     yield from (f"    {setting}" for setting in format_settings(plugin) or ("none",))
-    if kind == "technologies":
+    if plugin_type == "technologies":
         isolation = f"{entry['isolation']} ({entry['isolates']})"
         rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
         rest["Also named"] = ", ".join(entry["also"])
@@ -138,10 +138,10 @@ def other_names(plugin: type[Technology], words: Sequence[str] | None = None) ->
     return (*((base,) if plugin.short_name else ()), *(f"{base}-{word}" for word in words))
 
 
-def title_of(kind: registry.PluginKind, name: str) -> str:
+def title_of(plugin_type: registry.PluginType, name: str) -> str:
     """Return the title of a plug-in; the error message of a broken one."""
     try:
-        return str(registry.find(kind, name).title)
+        return str(registry.find(plugin_type, name).title)
     except UsageError as error:
         return str(error)
 

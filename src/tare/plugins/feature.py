@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _GROUP = "tare.features"  # both the package of tare's features and the group of entry points
 Group = Literal["Measure", "Compare", "Choose", "Operate"]  # of commands in the help, as users think of them
-HookKind = Literal["sections", "markdown", "figures", "after_run"]
+HookName = Literal["sections", "markdown", "figures", "after_run"]
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Hook:
         return (ast.get_docstring(next(functions, parsed)) or "").partition("\n")[0]
 
 
-def resolve_hooks(package: str, places: Mapping[str, str]) -> dict[str, Hook]:
-    """Return the hooks by name; `places` has each as "module:function", relative to the package."""
-    return {name: _parse_hook(package, place) for name, place in places.items()}
+def resolve_hooks(package: str, references: Mapping[str, str]) -> dict[str, Hook]:
+    """Return the hooks by name; `references` has each as "module:function", relative to the package."""
+    return {name: _parse_hook(package, reference) for name, reference in references.items()}
 
 
 @cache  # reading what is installed takes milliseconds
@@ -153,22 +153,22 @@ def default_formats() -> tuple[str, ...]:
     return tuple(name for _, _, feature in _sorted_features() for name in feature.default_formats)
 
 
-def call_hooks(kind: HookKind, *arguments: object) -> list[Any]:
-    """Call all features' functions of a kind, sorted by feature, and return the list of their results.
+def call_hooks(hook: HookName, *arguments: object) -> list[Any]:
+    """Call all features' functions of a hook, sorted by feature, and return the list of their results.
 
     It re-raises errors of tare's features. An error of another package's feature becomes a warning, and its result is
     left out: a broken plug-in must not cost the report of a measured run.
     """
     returned = []
     for name, package, feature in _sorted_features():
-        for place in getattr(feature, kind):
+        for reference in getattr(feature, hook):
             try:
-                returned.append(_parse_hook(package, place).load()(*arguments))
+                returned.append(_parse_hook(package, reference).load()(*arguments))
             except Exception as error:
                 if package.startswith(f"{_GROUP}."):
                     raise
                 message = "the feature %r is left out: its %s failed: %s; repair or remove its package"
-                _warn(message, name, kind, to_tare_error(error))
+                _warn(message, name, hook, to_tare_error(error))
     return returned
 
 
@@ -183,6 +183,6 @@ def _warn(message: str, *arguments: object) -> None:
     logging.getLogger(__name__).warning(message, *arguments)
 
 
-def _parse_hook(package: str, place: str) -> Hook:
-    module, _, function = place.partition(":")
+def _parse_hook(package: str, reference: str) -> Hook:
+    module, _, function = reference.partition(":")
     return Hook(f"{package}.{module}" if module else package, function)

@@ -22,35 +22,37 @@ from typing import Any, Literal
 
 from tare.model.errors import UsageError, did_you_mean
 
-PluginKind = Literal["technologies", "workloads"]
-_SINGULAR: Mapping[PluginKind, str] = {"technologies": "technology", "workloads": "workload"}
+PluginType = Literal["technologies", "workloads"]
+_SINGULAR: Mapping[PluginType, str] = {"technologies": "technology", "workloads": "workload"}
 _PROGRAMS = ("probe", "init", "micro", "bpftrace")  # tare's programs, and bpftrace, which `tare profile` runs
 _NAME_LENGTH = 15  # the kernel truncates process names (TASK_COMM_LEN is 16, with a zero byte)
 
 
-def names(kind: PluginKind) -> tuple[str, ...]:
-    """Return the sorted names of all plug-ins of a kind, without importing any."""
-    return tuple(sorted(_find_entry_points(kind, tuple(sys.path))))
+def names(plugin_type: PluginType) -> tuple[str, ...]:
+    """Return the sorted names of all plug-ins of a type, without importing any."""
+    return tuple(sorted(_find_entry_points(plugin_type, tuple(sys.path))))
 
 
 @lru_cache  # importlib.metadata reads all installed packages, which takes milliseconds per call
-def _find_entry_points(kind: PluginKind, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - cache key
+def _find_entry_points(plugin_type: PluginType, path: tuple[str, ...]) -> Mapping[str, EntryPoint | None]:  # noqa: ARG001 - cache key
     """Return the entry point of each plug-in by name; None for a plug-in of tare, which has no entry point."""
-    package = importlib.import_module(f"tare.{kind}")
+    package = importlib.import_module(f"tare.{plugin_type}")
     builtin = {module.name.replace("_", "-"): None for module in pkgutil.iter_modules(package.__path__)}
-    external = importlib.metadata.entry_points(group=f"tare.{kind}")
+    external = importlib.metadata.entry_points(group=f"tare.{plugin_type}")
     return builtin | {entry.name: entry for entry in reversed(tuple(external))}  # the first of equal names wins
 
 
-def find(kind: PluginKind, name: str) -> type[Any]:
+def find(plugin_type: PluginType, name: str) -> type[Any]:
     """Return a plug-in's class by name; raises UsageError if there is none, or if it is broken or incomplete."""
-    if name not in names(kind):
-        hint = did_you_mean(name, names(kind), f"`tare {kind}` lists them")
-        raise UsageError(f"no {_SINGULAR[kind]} named {name!r}", hint)
-    plugin = _load_class(kind, name)
-    contract: type[Any] = importlib.import_module(f"tare.{kind}").CONTRACT
+    if name not in names(plugin_type):
+        hint = did_you_mean(name, names(plugin_type), f"`tare {plugin_type}` lists them")
+        raise UsageError(f"no {_SINGULAR[plugin_type]} named {name!r}", hint)
+    plugin = _load_class(plugin_type, name)
+    contract: type[Any] = importlib.import_module(f"tare.{plugin_type}").CONTRACT
     if lacking := _missing_members(plugin, contract):
-        hint = f"inherit from {contract.__module__}.{contract.__name__}, and see docs/adding-a-{_SINGULAR[kind]}.md"
+        hint = (
+            f"inherit from {contract.__module__}.{contract.__name__}, and see docs/adding-a-{_SINGULAR[plugin_type]}.md"
+        )
         raise UsageError(f"this plug-in lacks {', '.join(lacking)}: {name!r}", hint)
     return plugin
 
@@ -74,24 +76,24 @@ def list_commands() -> frozenset[tuple[str, ...]]:
     return frozenset(command for command in commands if shutil.which(command[0]))
 
 
-def create_all(kind: PluginKind) -> Iterator[Any]:
-    """Yield an object of each plug-in of a kind, with default settings.
+def create_all(plugin_type: PluginType) -> Iterator[Any]:
+    """Yield an object of each plug-in of a type, with default settings.
 
     It skips broken plug-ins, and those with a setting that has no default.
     """
-    for name in names(kind):
+    for name in names(plugin_type):
         with suppress(UsageError, TypeError):
-            yield find(kind, name)()
+            yield find(plugin_type, name)()
 
 
-def _load_class(kind: PluginKind, name: str) -> type[Any]:
+def _load_class(plugin_type: PluginType, name: str) -> type[Any]:
     try:
-        if entry := _find_entry_points(kind, tuple(sys.path))[name]:
+        if entry := _find_entry_points(plugin_type, tuple(sys.path))[name]:
             loaded: type[Any] = entry.load()
             return loaded
-        module = importlib.import_module(f"tare.{kind}.{name.replace('-', '_')}")
+        module = importlib.import_module(f"tare.{plugin_type}.{name.replace('-', '_')}")
         if hasattr(module, "__path__"):  # a plug-in of several modules is a package
-            module = importlib.import_module(f"{module.__name__}.{_SINGULAR[kind]}")
+            module = importlib.import_module(f"{module.__name__}.{_SINGULAR[plugin_type]}")
     except Exception as error:  # a broken plug-in breaks only itself
         raise UsageError(f"the plug-in {name!r} is broken: {error}", "repair or remove its package") from error
     for _, member in inspect.getmembers(module, inspect.isclass):

@@ -116,8 +116,9 @@ class InstanceStarter(Protocol):
         """Context manager: start an instance with the workload's server, and remove it after the block.
 
         The instance has the limits of the trial's first one, but for the memory limit if `limit_bytes` is given.
-        Raises TimedOut if it is not ready in time, and NoRoom if a cluster cannot schedule it. A TrialFailed of the
-        start or of the block becomes OutOfMemory if a kernel has killed a process of the instance for lack of memory.
+        Raises TimedOut if it is not ready in time, and Unschedulable if a cluster has no room for it. A TrialFailed of
+        the start or of the block becomes OutOfMemory if a kernel has killed a process of the instance for lack of
+        memory.
         """
 
     def measure_footprint(self) -> Footprint:

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.journal import Run, write_within
+from tare.model.files import write_within
+from tare.model.journal import Run
 from tare.plugins.feature import default_formats as feature_default_formats
 from tare.plugins.feature import formats as feature_formats
 from tare.plugins.feature import resolve_hooks

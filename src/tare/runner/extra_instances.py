@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from tare.hosts.cgroups import group_folder, kernel_bytes
-from tare.hosts.facts import has_own_kernel, parse_meminfo
+from tare.hosts.facts import has_private_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
@@ -50,7 +50,7 @@ def measure_footprint(context: RunContext, instances: Collection[Instance]) -> F
 def _reported_bytes(host: Host, instance: Instance) -> int | None:
     """Return the bytes that a guest's kernel counts as used; None without a guest kernel, or if it does not answer."""
     with suppress(TrialFailed):
-        if instance.inside and has_own_kernel(host, instance.inside):
+        if instance.inside and has_private_kernel(host, instance.inside):
             return parse_meminfo(instance.inside.read("/proc/meminfo")).used_bytes
     return None
 
@@ -84,7 +84,7 @@ class MemoryShortageWatch:
         if pids := instance.processes():
             self._folder = group_folder(self._host, pids[0])
         with suppress(TareError):
-            self._has_kernel = instance.inside is not None and has_own_kernel(self._host, instance.inside)
+            self._has_kernel = instance.inside is not None and has_private_kernel(self._host, instance.inside)
 
     def read_killer(self) -> None:
         """Read from the counters of a live instance whether a kernel has killed a process of it."""

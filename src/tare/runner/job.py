@@ -25,9 +25,10 @@ from tare.hosts.lock import lock_this_machine
 from tare.hosts.tuning import read_tuning
 from tare.images.foreign_images import require_source_files, resolve_client_root, resolve_image, resolve_sidecar_images
 from tare.model.errors import Rebooted, TareError, UsageError, format_os_error
+from tare.model.files import make_within
 from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.journal import FORMAT, Journal, RunRecord, WorkloadRecord, holds_no_trial, make_within
+from tare.model.journal import FORMAT, RunRecord, RunWriter, WorkloadRecord, holds_no_trial
 from tare.model.machine import Facts
 from tare.model.trial import Stop, StopReason
 from tare.plugins.technology import Technology
@@ -187,7 +188,7 @@ class Job:
     """Suite to run, its journal and its budget; None for no budget. The journal of a resumed run has its record."""
 
     suite: Suite
-    journal: Journal
+    journal: RunWriter
     budget_seconds: float | None
 
 
@@ -196,12 +197,12 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
     folder = out or Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{suite.name}"
     if folder.exists() and not holds_no_trial(folder):
         raise UsageError(f"{folder}: the folder already exists", "choose another --out, or continue it with --resume")
-    return Job(suite, Journal(folder), budget_seconds or suite.budget_seconds)
+    return Job(suite, RunWriter(folder), budget_seconds or suite.budget_seconds)
 
 
 def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues the run in `folder`. Raises UsageError if that is no writable run folder."""
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     record = journal.read()
     if not os.access(folder, os.W_OK):
         owner = folder.stat().st_uid
@@ -271,7 +272,7 @@ def execute(job: Job, observe: RunObserver) -> Stop:
 
 @contextmanager
 def _prepare_run(
-    suite: Suite, journal: Journal, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
+    suite: Suite, journal: RunWriter, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
 ) -> Iterator[tuple[RunContext, Problems]]:
     """Context manager: connect to the machines, prepare images and stacks, and begin or continue the run's record.
 
@@ -300,7 +301,7 @@ def _prepare_run(
             yield context, {**unusable, **failed}
 
 
-def _create_folder(journal: Journal, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
+def _create_folder(journal: RunWriter, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
     """Create the run folder; for a resumed run, add the packages of the present client root to the record.
 
     Raises UsageError if the folder cannot be created.

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tare.model.errors import NotRecorded, Unreachable
-from tare.model.journal import Journal
+from tare.model.journal import RunWriter
 from tare.model.trial import Caution, Problem, Stop, StopReason, Trial
 from tare.plugins.technology import Technology
 from tare.runner.block import BlockRunner
@@ -136,7 +136,7 @@ class RemainingWork:
 class RunLoop:
     """Loop over the remaining blocks of a run, which decides after each block which ones are still needed."""
 
-    def __init__(self, work: RemainingWork, context: RunContext, journal: Journal, observe: RunObserver) -> None:
+    def __init__(self, work: RemainingWork, context: RunContext, journal: RunWriter, observe: RunObserver) -> None:
         suite, began = work.suite, journal.run.record
         self._work, self._journal, self._observe = work, journal, observe
         stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured_stacks}

@@ -198,23 +198,28 @@ class Looks:
         Return also the number of blocks of each row's look. `compare` returns the comparison after the first n blocks;
         None if the headline has no value there.
         """
-        count = bisect_right(list(self._pasts[name].ends.values()), until)
-        result, counts = compare(count), np.full(len(self._stacks), count)
+        block_count = bisect_right(list(self._pasts[name].ends.values()), until)
+        result = compare(block_count)
         assert result is not None  # noqa: S101 - the latest look has all headlines
-        last, before = self._last_two_looks(name, count)
-        for number in {*last.tolist()} - {0, count}:
-            if other := compare(number):
-                rows = last == number
-                result, counts = result.with_rows(other, _row_mask(rows, result)), np.where(rows, number, counts)
+        look_of_row = np.full(len(self._stacks), block_count)
+        last_looks, looks_before = self._last_two_looks(name, block_count)
+
+        for look in {*last_looks.tolist()} - {0, block_count}:
+            if at_look := compare(look):
+                rows = last_looks == look
+                result = result.with_rows(at_look, _row_mask(rows, result))
+                look_of_row[rows] = look
+
         # An interval after three blocks needs degrees of freedom from other stacks. If these are too few for an
         # interval after four blocks, that does not contradict the earlier one: the look after three blocks counts.
-        lacks = (result.count > MIN_VALUES_EARLY) & ~has_interval(result.count, result.borrowed)
-        for number in {*before[lacks.reshape(len(before), -1).any(axis=1)].tolist()} - {0}:
-            if other := compare(number):
-                cells = _row_mask(before == number, result) & lacks & has_interval(other.count, other.borrowed)
-                rows = cells.reshape(len(before), -1).any(axis=1)
-                result, counts = result.with_rows(other, cells), np.where(rows, number, counts)
-        return result, counts
+        has_lost_interval = (result.count > MIN_VALUES_EARLY) & ~has_interval(result.count, result.borrowed)
+        for look in {*looks_before[_any_cell(has_lost_interval)].tolist()} - {0}:
+            if at_look := compare(look):
+                rows_at_look = _row_mask(looks_before == look, result)
+                cells = rows_at_look & has_lost_interval & has_interval(at_look.count, at_look.borrowed)
+                result = result.with_rows(at_look, cells)
+                look_of_row[_any_cell(cells)] = look
+        return result, look_of_row
 
     def _last_two_looks(self, name: str, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the last and the second-to-last look of each stack, out of the first `count`; 0 for no such look.
@@ -300,6 +305,11 @@ def _row_mask(rows: NDArray[np.bool_], comparison: RatioComparison) -> NDArray[n
     """Return a mask in the shape of a comparison that is true in the given rows."""
     shape = comparison.count.shape
     return np.broadcast_to(rows.reshape(-1, *[1] * (len(shape) - 1)), shape)
+
+
+def _any_cell(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return the mask of rows in which any cell of `mask` is true."""
+    return np.asarray(mask.reshape(len(mask), -1).any(axis=1))
 
 
 def _checkpoint_numbers(count: int) -> list[int]:

@@ -45,18 +45,18 @@ _ERROR_TEXTS = {  # by pydantic's type of error: a text for the message, and the
 class Catalogue(Protocol):
     """Catalogue of technologies and workloads by name: `tare.plugins.registry`, or a small one in a test."""
 
-    def names(self, kind: registry.PluginKind) -> Sequence[str]:
-        """Return the names of all plug-ins of a kind."""
+    def names(self, plugin_type: registry.PluginType) -> Sequence[str]:
+        """Return the names of all plug-ins of a type."""
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
+    def find(self, plugin_type: registry.PluginType, name: str) -> type[Any]:
         """Return a plug-in's class; raises UsageError if it is broken."""
 
 
-def load_plugins(catalogue: Catalogue, kind: registry.PluginKind) -> Iterator[tuple[str, type[Any]]]:
-    """Yield the plug-ins of a kind with their names, without those that cannot be loaded."""
-    for name in catalogue.names(kind):
+def load_plugins(catalogue: Catalogue, plugin_type: registry.PluginType) -> Iterator[tuple[str, type[Any]]]:
+    """Yield the plug-ins of a type with their names, without those that cannot be loaded."""
+    for name in catalogue.names(plugin_type):
         with suppress(UsageError):
-            yield name, catalogue.find(kind, name)
+            yield name, catalogue.find(plugin_type, name)
 
 
 @dataclass
@@ -146,10 +146,10 @@ class Document:
             self.add_fault((*key, name), "unknown key", hint)
         return {find_nearest(name, known) for name in unknown}
 
-    def plugin(self, key: TomlKey, kind: registry.PluginKind, name: str) -> type[Any] | None:
+    def plugin(self, key: TomlKey, plugin_type: registry.PluginType, name: str) -> type[Any] | None:
         """Return a plug-in's class; None, with a fault, if it cannot be loaded or its settings cannot be read."""
         try:
-            plugin = self.catalogue.find(kind, name)
+            plugin = self.catalogue.find(plugin_type, name)
             fields(plugin)
             self._adapter(plugin)
         except UsageError as error:
@@ -238,20 +238,20 @@ def _toml_fault(problem: str, source: str) -> Fault:
 
 
 def _describe_error(error: ErrorDetails, value: object) -> tuple[str, str]:
-    kind, context, shown = error["type"], error.get("ctx", {}), _format_value(value)
-    if kind == "missing":
+    error_type, context, shown = error["type"], error.get("ctx", {}), _format_value(value)
+    if error_type == "missing":
         name = str(error["loc"][-1])
         return "missing", f"write {name} = {_EXAMPLES.get(name, '…')}"
-    if kind == "value_error":
+    if error_type == "value_error":
         message = str(context["error"])
         return (f"{shown} cannot be used", message) if error["loc"] else (message, "change the settings of this table")
-    if kind == "unexpected_keyword_argument":
+    if error_type == "unexpected_keyword_argument":
         return "unknown key", "remove it"
-    if kind in {"literal_error", "enum"}:
+    if error_type in {"literal_error", "enum"}:
         known = re.findall(r"'([^']*)'", context["expected"])
         return f"{shown} is not known", did_you_mean(str(error["input"]), known, f"write one of {', '.join(known)}")
-    if kind in _ERROR_TEXTS:
-        phrase, hint = _ERROR_TEXTS[kind]
+    if error_type in _ERROR_TEXTS:
+        phrase, hint = _ERROR_TEXTS[error_type]
         return f"{shown} {phrase}", hint.format(**{name: format_like(value, bound) for name, bound in context.items()})
     return f"{shown} cannot be used", error["msg"].replace("Input should", "it should")
 

@@ -78,14 +78,16 @@ def _stack_schema(catalogue: Catalogue) -> Schema:
     return {"type": "object", "properties": {"stack": stack, **overrides, **settings}, "required": ["stack"]}
 
 
-def _table_schema(kind: type[Any], more: Mapping[str, Schema] | None = None, required: tuple[str, ...] = ()) -> Schema:
+def _table_schema(
+    table_class: type[Any], more: Mapping[str, Schema] | None = None, required: tuple[str, ...] = ()
+) -> Schema:
     """Return the schema of a table, in which descriptions have the defaults in the notation of suites."""
     with warnings.catch_warnings():
         # pydantic warns of defaults that JSON cannot represent. They are in the descriptions.
         warnings.simplefilter("ignore", PydanticJsonSchemaWarning)
-        found = TypeAdapter(kind).json_schema()
-    hints, settings = get_type_hints(kind, include_extras=True), {}
-    for each in fields(kind):
+        found = TypeAdapter(table_class).json_schema()
+    hints, settings = get_type_hints(table_class, include_extras=True), {}
+    for each in fields(table_class):
         if each.init and each.name in found.get("properties", {}):
             default = each.default_factory() if each.default_factory is not MISSING else each.default
             text = "" if default in (MISSING, None, "") else f"default: {format_setting(default, hints[each.name])}"

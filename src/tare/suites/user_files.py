@@ -75,12 +75,12 @@ def _path_in_image(path: str) -> str:
     return str(_IMAGE_FOLDER / (parts if below else Path(path).resolve().name))
 
 
-def _refuse_unusable(path: str, place: str) -> None:
-    """Raise UsageError for a folder, or a program without permission to execute."""
+def _refuse_unusable(path: str, path_in_image: str) -> None:
+    """Raise UsageError if a command is a folder, or a program without permission to execute."""
     if Path(path).is_dir():
         raise UsageError(f"{path}: a folder is no command", f"give the program in it: {path.rstrip('/')}/…")
     if not Path(path).stat().st_mode & 0o111:
-        hint = f"chmod +x {path}, or let an interpreter run it: tare try --file {path} -- sh {place}"
+        hint = f"chmod +x {path}, or let an interpreter run it: tare try --file {path} -- sh {path_in_image}"
         raise UsageError(f"{path}: the file is not executable", hint)
 
 

@@ -142,8 +142,8 @@ def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, A
     }
 
 
-def _mount(path: str, kind: str, *options: str) -> dict[str, Any]:
-    return {"destination": path, "type": kind, "source": kind, "options": list(options)}
+def _mount(path: str, file_system: str, *options: str) -> dict[str, Any]:
+    return {"destination": path, "type": file_system, "source": file_system, "options": list(options)}
 
 
 def _group_mounts(sandbox: InstanceSandbox) -> Iterator[dict[str, Any]]:

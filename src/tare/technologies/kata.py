@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from tare.guests import kvm, monitors
-from tare.hosts.facts import has_own_kernel
+from tare.hosts.facts import has_private_kernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
@@ -66,7 +66,7 @@ def instance_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, 
 
 def kernel_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
     """Return a caution if an instance of Kata has the machine's kernel, so that it cannot be Kata; otherwise ()."""
-    if has_own_kernel(host, inside):
+    if has_private_kernel(host, inside):
         return ()
     return (Caution("shared-kernel", f"{runtime} promises a separate kernel, but this is the machine's"),)
 

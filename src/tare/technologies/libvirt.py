@@ -1,8 +1,8 @@
 """libvirt: QEMU machines of libvirt's daemon, which `virsh` controls.
 
-The machine is that of `qemu`: q35, virtio, the image's kernel. `uri` is the connection, `type` the kind of domain:
-`kvm`, or `qemu` for emulation, whose stack is `libvirt-tcg`. Written to "Domain XML format" and virsh(1) of libvirt
-9.0, and run on it. The domain is transient: nothing of it stays when it ends.
+The machine is that of `qemu`: q35, virtio, the image's kernel. `uri` is the connection, `type` the type of the
+domain: `kvm`, or `qemu` for emulation, whose stack is `libvirt-tcg`. Written to "Domain XML format" and virsh(1) of
+libvirt 9.0, and run on it. The domain is transient: nothing of it stays when it ends.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Libvirt(monitors.DirectBoot):
         output = host.run("virsh", "-c", self.uri, "version", timeout=20, check=False)
         if output.exit_code == 0:
             return ()
-        words = output.stderr.decode("utf-8", "replace").strip().splitlines()
-        return (Problem(f"no daemon: {words[-1] if words else 'it does not answer'}", "systemctl start libvirtd"),)
+        lines = output.stderr.decode("utf-8", "replace").strip().splitlines()
+        return (Problem(f"no daemon: {lines[-1] if lines else 'it does not answer'}", "systemctl start libvirtd"),)
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
@@ -76,24 +76,25 @@ class Libvirt(monitors.DirectBoot):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Create a paused domain, put its tap on tare's bridge, and resume it."""
         launch.prepare_image(self, host)
-        virsh, serial = ("virsh", "-q", "-c", self.uri), str(launch.folder / "console")
+        virsh = ("virsh", "-q", "-c", self.uri)
         with monitors.create_guest_resources(host, launch) as resources:
             resources.mark_requested()
-            disk, file, tap = resources.create_overlay(), str(launch.folder / "domain.xml"), launch.network.device("t")
-            host.write(file, self.domain_xml(launch, guest.Devices(disk, tap, serial=serial)))
-            console = resources.stack.enter_context(boot_media.follow_console(host, serial))
+            disk, tap = resources.create_overlay(), launch.network.device("t")
+            console_file, domain_file = str(launch.folder / "console"), str(launch.folder / "domain.xml")
+            host.write(domain_file, self.domain_xml(launch, guest.Devices(disk, tap, serial=console_file)))
+            console = resources.stack.enter_context(boot_media.follow_console(host, console_file))
             launch.timeline.mark("started")
-            resources.stack.enter_context(
-                launch.ledger.register_undo("rm", "-f", f"/var/log/libvirt/qemu/{launch.name}.log")
-            )
+            log_file = f"/var/log/libvirt/qemu/{launch.name}.log"
+            resources.stack.enter_context(launch.ledger.register_undo("rm", "-f", log_file))
             resources.stack.enter_context(launch.ledger.register_undo(*virsh, "destroy", launch.name))
-            host.run(*virsh, "create", file, "--paused", timeout=_SECONDS)
+            # Paused: libvirt makes the tap, and the guest must find it on the bridge with its memory limited.
+            host.run(*virsh, "create", domain_file, "--paused", timeout=_SECONDS)
             resources.stack.enter_context(launch.network.adopt_tap(tap))
             # Not in the domain's XML: libvirt would then let QEMU lock this much memory, which few machines allow.
-            most = f"{guest.with_monitor_memory(launch.limits).memory_bytes >> 10}"
-            host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", most, timeout=_SECONDS)
+            limit_kib = f"{guest.with_monitor_memory(launch.limits).memory_bytes >> 10}"
+            host.run(*virsh, "memtune", launch.name, "--live", "--hard-limit", limit_kib, timeout=_SECONDS)
             host.run(*virsh, "resume", launch.name, timeout=_SECONDS)
-            pids: list[int] = []
+            pids: list[int] = []  # filled below: the instance reads the list at each sample
             resources.processes = lambda: pids
             resources.cautions = (guest.EMULATION_CAUTION,) if self.type == "qemu" else ()
             instance = resources.await_boot(
@@ -144,5 +145,6 @@ class Libvirt(monitors.DirectBoot):
 
 
 def _find_processes(host: Host, name: str) -> tuple[int, ...]:
+    """Return the IDs of the domain's QEMU processes: libvirt passes the domain's name as `guest=NAME`."""
     listed = host.run("pgrep", "--full", f"^[^ ]*qemu[^ ]* .*guest={name},", timeout=20)
     return tuple(map(int, listed.text.split()))

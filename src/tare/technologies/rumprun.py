@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from tare.guests.user_files import DiskFormat
-from tare.guests.user_guest import PREFIX, UserGuestBoot, UserUnikernel
+from tare.guests.user_guest import PREFIX, UserGuestBoot
+from tare.guests.user_unikernel import UserUnikernel
 
 
 @dataclass(frozen=True)

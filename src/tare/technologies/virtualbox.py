@@ -94,6 +94,6 @@ class Virtualbox(VirtualPc):
         bus = "scsi" if self.controller == "BusLogic" else "virtio"
         yield "storagectl", name, "--name", "SCSI", "--add", bus, "--controller", self.controller
         yield "storagectl", name, "--name", "IDE", "--add", "ide", "--controller", "PIIX4"
-        for controller, kind, file in (("SCSI", "hdd", devices.disk), ("IDE", "dvddrive", devices.cd)):
-            place = ("--storagectl", controller, "--port", "0", "--device", "0")
-            yield "storageattach", name, *place, "--type", kind, "--medium", file
+        for controller, drive, file in (("SCSI", "hdd", devices.disk), ("IDE", "dvddrive", devices.cd)):
+            slot = ("--storagectl", controller, "--port", "0", "--device", "0")
+            yield "storageattach", name, *slot, "--type", drive, "--medium", file

@@ -31,8 +31,6 @@ from tare.telemetry.procfs import (
 
 Fields = dict[str, Any]  # of a reading, as far as they are known
 _CPU = ("user", "system", "iowait", "steal", "softirq")
-_DISK = ("disk_read_bytes", "disk_write_bytes", "disk_reads", "disk_writes", "disk_busy")
-_NETWORK = ("network_receive_bytes", "network_send_bytes", "network_receive_packets", "network_send_packets")
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,11 @@ def read_totals(files: Files) -> HostTotals:
     """Return the machine's counters since boot."""
     counts = (read_or_none(int, files.text, path) for path in files.find_paths(THROTTLED))
     throttled = [count for count in counts if count is not None]
-    swapped = read_or_none(parse_swapped_pages, files.text, "/proc/vmstat")
+    swapped_in_pages, _ = read_or_none(parse_swapped_pages, files.text, "/proc/vmstat") or (None, None)
     return HostTotals(
-        read_or_none(parse_cpu_total, files.text, "/proc/stat"),
-        swapped and swapped[0],
-        sum(throttled) if throttled else None,
+        all_cpus=read_or_none(parse_cpu_total, files.text, "/proc/stat"),
+        swapped_in_pages=swapped_in_pages,
+        throttled=sum(throttled) if throttled else None,
     )
 
 
@@ -111,22 +109,22 @@ class HostReader:
         text = self._files.text
         disks = read_or_none(partial(parse_disks, devices=self._disks), text, "/proc/diskstats")
         interfaces = read_or_none(partial(parse_interfaces, names=self._interfaces), text, "/proc/net/dev")
-        disk = sum_counters(disks, self._disks)
         return UsageReading(
             **_cpu_fields(read_or_none(parse_stat, text, "/proc/stat")),
-            **_zip_fields(_DISK, disk and disk[1:]),
+            **_disk_fields(sum_counters(disks, self._disks)),
             **network_fields(sum_counters(interfaces, self._interfaces)),
-            **(self._read_slow_fields() if whole else {}),
+            **(self._read_memory_fields() if whole else {}),
         )
 
-    def _read_slow_fields(self) -> Fields:
+    def _read_memory_fields(self) -> Fields:
+        """Return memory, swap and pressure, which only whole samples have: their files take longer to read."""
         memory = read_or_none(parse_meminfo, self._files.text, "/proc/meminfo")
-        into, out = read_or_none(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
+        pages_in, pages_out = read_or_none(parse_swapped_pages, self._files.text, "/proc/vmstat") or (None, None)
         return {
             "memory_bytes": memory and memory.used_bytes,
             "swap_bytes": memory and memory.swapped_bytes,
-            "swap_in_bytes": into and into * PAGE_BYTES,
-            "swap_out_bytes": out and out * PAGE_BYTES,
+            "swap_in_bytes": pages_in and pages_in * PAGE_BYTES,
+            "swap_out_bytes": pages_out and pages_out * PAGE_BYTES,
             **pressure_fields([read_or_none(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
         }
 
@@ -138,13 +136,28 @@ def _cpu_fields(stat: ProcStat | None) -> Fields:
     return times | {"context_switches": stat.context_switches, "interrupts": stat.interrupts, "cpus": stat.ticks_by_cpu}
 
 
-def _zip_fields(names: Iterable[str], counted: Iterable[float] | None) -> Fields:
-    return {} if counted is None else dict(zip(names, counted, strict=True))
+def _disk_fields(disk: ByteCounters | None) -> Fields:
+    if disk is None:
+        return {}
+    return {
+        "disk_read_bytes": disk.in_bytes,
+        "disk_write_bytes": disk.out_bytes,
+        "disk_reads": disk.in_count,
+        "disk_writes": disk.out_count,
+        "disk_busy": disk.busy_seconds,
+    }
 
 
 def network_fields(network: ByteCounters | None) -> Fields:
     """Return the fields of the traffic of interfaces; {} if it is unknown."""
-    return _zip_fields(_NETWORK, network and network[1:5])
+    if network is None:
+        return {}
+    return {
+        "network_receive_bytes": network.in_bytes,
+        "network_send_bytes": network.out_bytes,
+        "network_receive_packets": network.in_count,
+        "network_send_packets": network.out_count,
+    }
 
 
 def pressure_fields(pressures: Iterable[Pressure | None]) -> Fields:

@@ -178,7 +178,7 @@ def _columns(rows: Sequence[TelemetryRow], began: float) -> dict[str, Any]:
 
 
 def _cpu_columns(rows: Sequence[TelemetryRow]) -> tuple[dict[str, Any], list[str]]:
-    """Return a column per CPU and kind of time, and for each kind the SQL that makes a list of them, by CPU number."""
+    """Return a column per CPU and use of its time, and for each use the SQL that makes a list by CPU number."""
     numbers = sorted({number for row in rows for number in row.used.cpus or ()})
     ticks = np.full((len(rows), max(numbers, default=-1) + 1, 8), np.nan)
     for index, row in enumerate(rows):
@@ -186,14 +186,14 @@ def _cpu_columns(rows: Sequence[TelemetryRow]) -> tuple[dict[str, Any], list[str
             ticks[index, number] = times
     columns: dict[str, Any] = {}
     lists = []
-    for name, places in _TIMES.items():
-        seconds = ticks[:, :, places].sum(axis=2) / TICKS_PER_SECOND
-        of_kind = {
+    for name, indexes in _TIMES.items():
+        seconds = ticks[:, :, indexes].sum(axis=2) / TICKS_PER_SECOND
+        by_cpu = {
             f"{name}_{number}": _mask_missing(column, np.float64)
             for number, column in enumerate((seconds - _first_known(seconds)).T)
         }
-        lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(of_kind)}]::DOUBLE[] END AS cpus_{name}")
-        columns |= of_kind
+        lists.append(f"CASE WHEN scope = 'host' THEN [{', '.join(by_cpu)}]::DOUBLE[] END AS cpus_{name}")
+        columns |= by_cpu
     return columns, lists
 
 
@@ -203,9 +203,9 @@ def _first_known(values: Matrix) -> Matrix:
     return first
 
 
-def _mask_missing(column: Matrix, kind: type[np.float64 | np.int64]) -> Any:
+def _mask_missing(column: Matrix, dtype: type[np.float64 | np.int64]) -> Any:
     missing = np.isnan(column)
-    return np.ma.MaskedArray(np.where(missing, 0, column).astype(kind), missing)
+    return np.ma.MaskedArray(np.where(missing, 0, column).astype(dtype), missing)
 
 
 def open_sandboxed_database(

@@ -116,14 +116,14 @@ class Bind(KneeLoad):
         """Run dnsperf; the output ends with the number of answers that the client's kernel dropped."""
         client = setup.client
         client.write(_QUERIES_PATH, f"{self.question}\n")
-        place = ("-s", server_address(setup), "-p", str(server_port(setup, self.name, DNS_PORT)), "-d", _QUERIES_PATH)
+        target = ("-s", server_address(setup), "-p", str(server_port(setup, self.name, DNS_PORT)), "-d", _QUERIES_PATH)
         cpus = count_client_cpus(client)
         threads = str(max(cpus, min(_MAX_THREADS, math.ceil(rate / _QUERIES_PER_THREAD))))
         limits = ("-Q", str(rate), "-q", str(max(100, math.ceil(rate * self.timeout))), "-t", f"{self.timeout:g}")
         parallel = ("-T", threads, "-c", threads, "-b", _BUFFER_KILOBYTES)
         how = ("-l", f"{self.duration:g}", *parallel, "-O", "suppress=timeout")
         before = _read_dropped_datagrams(client)
-        raw = run_load(client, f"rate {rate}", "dnsperf", *place, *limits, *how, timeout=self.limit_seconds, cpus=cpus)
+        raw = run_load(client, f"rate {rate}", "dnsperf", *target, *limits, *how, timeout=self.limit_seconds, cpus=cpus)
         raw = relate_to_sending(raw, 0.0, self.duration)
         after = _read_dropped_datagrams(client)
         dropped = "unknown" if before is None or after is None else str(after - before)

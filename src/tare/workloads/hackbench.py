@@ -11,7 +11,7 @@ of the measured time. perf prints the time in whole milliseconds, 1 to 3 % of su
 resolution.
 
 Settings: `kinds`, the channels of the messages; `groups`, rising numbers of groups; `loops`; `repetitions`, the turns
-of each kind and number.
+of each channel and number.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Hackbench(FixedLoopBench):
 
     @property
     def benches(self) -> tuple[Bench, ...]:
-        """A benchmark for each kind and number of groups. A loop is a message from each sender to each receiver."""
-        return tuple(_create_bench(kind, groups) for kind in self.kinds for groups in self.groups)
+        """A benchmark for each channel and number of groups. A loop is a message from each sender to each receiver."""
+        return tuple(_create_bench(channel, groups) for channel in self.kinds for groups in self.groups)
 
 
-def _create_bench(kind: MessageChannel, groups: int) -> Bench:
-    pipes = ("-p",) if kind == "pipes" else ()
+def _create_bench(channel: MessageChannel, groups: int) -> Bench:
+    pipes = ("-p",) if channel == "pipes" else ()
     result = re.compile(
         rf"# Running 'sched/messaging' benchmark:\n# {_SENDERS} sender and receiver processes per group\n"
         rf"# {groups} groups == {groups * (_SENDERS + _RECEIVERS)} processes run\n\n"
@@ -67,4 +67,4 @@ def _create_bench(kind: MessageChannel, groups: int) -> Bench:
         re.ASCII,
     )
     argv = ("sched", "messaging", *pipes, "-g", str(groups))
-    return Bench(argv, result, groups * _SENDERS * _RECEIVERS, kind, float(groups))
+    return Bench(argv, result, groups * _SENDERS * _RECEIVERS, channel, float(groups))

@@ -223,8 +223,8 @@ class Iperf3(TurnWorkload):
 
         Raises TrialFailed with the output unless it is a complete report.
         """
-        place = ("--client", server_address(setup), "--port", str(server_port(setup, self.name, IPERF3_PORT)))
-        argv = ("iperf3", *place, *sending.options)
+        server = ("--client", server_address(setup), "--port", str(server_port(setup, self.name, IPERF3_PORT)))
+        argv = ("iperf3", *server, *sending.options)
         timeout = _HANDSHAKE_SECONDS + limit_seconds(turn_seconds(self.duration))
         for _ in range(_ATTEMPTS):
             raw = run_load(setup.client, label, *argv, timeout=timeout, warm_up=warm_up)

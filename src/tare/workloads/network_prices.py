@@ -55,9 +55,9 @@ class NetworkPrices(UnitCostWorkload):
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the client's program for each kind; raises TrialFailed if an answer does not arrive."""
-        place, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
+        server, seconds = (server_address(setup), str(_PORT)), turn_seconds(self.duration)
         timeout = limit_seconds(SLOWEST_CPU_FACTOR * seconds, setup.timeout_margin_seconds)
         for _ in range(self.rounds):
             for kind in self.operation_kinds:
-                argv = (f"/usr/lib/tare/{self.program}", *place, kind.name, "--seconds", f"{seconds:.6g}")
+                argv = (f"/usr/lib/tare/{self.program}", *server, kind.name, "--seconds", f"{seconds:.6g}")
                 yield run_load(setup.client, kind.name, *argv, timeout=timeout)

@@ -220,8 +220,8 @@ class _PgbenchLoad(TurnWorkload):
             raise
 
     def _server_options(self, setup: MeasurementContext) -> tuple[str, ...]:
-        place = ("--host", server_address(setup), "--port", str(server_port(setup, self.name, POSTGRES_PORT)))
-        return (*place, "--username", "postgres")
+        server = ("--host", server_address(setup), "--port", str(server_port(setup, self.name, POSTGRES_PORT)))
+        return (*server, "--username", "postgres")
 
     def _run(
         self, setup: MeasurementContext, label: str, options: Sequence[str], timeout: float, cpus: int = 1

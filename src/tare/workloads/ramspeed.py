@@ -35,7 +35,7 @@ from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
 from tare.model.units import Size
 from tare.plugins.workload import MeasurementContext, Workload
 
-ElementKind = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
+ElementType = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
 _STEP_BYTES = 128  # bytes of one step of the program's loop
@@ -61,13 +61,13 @@ class Ramspeed(Workload):
     title = "RAMspeed: memory and caches"
     metrics = tuple(
         Metric(f"{kind}-{part}", f"Memory {part}, {kind}", "bytes/s", "higher", headline=part == "average")
-        for kind in get_args(ElementKind)
+        for kind in get_args(ElementType)
         for part in _OPERATIONS + _MARKS
     )
     sweep = Sweep("block size", "bytes")
     duration_setting = "passes"
 
-    kinds: EachOnce[ElementKind] = ("integer", "float", "sse")
+    kinds: EachOnce[ElementType] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
     bytes_per_pass: BlockSize = 64 * 1024**2

@@ -18,7 +18,7 @@ from tare.cli.app import app
 from tare.hosts.tuning import SETTINGS, SettingsStore
 from tare.loads.http import Request
 from tare.model.errors import UsageError
-from tare.model.journal import Journal, RunRecord, WorkloadRecord, load_run
+from tare.model.journal import RunRecord, RunWriter, WorkloadRecord, load_run
 from tare.model.machine import Tuning
 from tare.runner.job import check_same
 
@@ -152,7 +152,7 @@ def test_a_run_is_not_resumed_with_requests_of_a_file_that_has_changed(tmp_path:
         record = WorkloadRecord("app", "service", "A server", (), None, settings)
         return replace(plain, workloads=(record,))
 
-    Journal(tmp_path / "run").create(with_path("/a"), "")
+    RunWriter(tmp_path / "run").create(with_path("/a"), "")
     began = load_run(tmp_path / "run").record
     check_same(began, with_path("/a"))
     check_same(

@@ -10,7 +10,7 @@ import pytest
 from tare.hosts.facts import (
     Cpuinfo,
     Memory,
-    has_own_kernel,
+    has_private_kernel,
     name_container,
     name_hypervisor,
     parse_cores,
@@ -193,7 +193,7 @@ class Booted(LocalHost):
     ],
 )
 def test_a_separate_kernel_has_another_command_line_or_boot_time(inside: Booted, is_separate: bool) -> None:
-    assert has_own_kernel(Booted("quiet\n", 1000), inside) is is_separate
+    assert has_private_kernel(Booted("quiet\n", 1000), inside) is is_separate
 
 
 # --- cpus ------------------------------------------------------------------------------------------------------------

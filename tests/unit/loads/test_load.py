@@ -17,7 +17,7 @@ from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.loads.client_load import count_client_cpus, relate_to_sending, run_load, server_address
-from tare.loads.memory_search import FixedRateLoad
+from tare.loads.memory_at_rate import FixedRateLoad
 from tare.loads.parsing import EachOnce, check_unique, rising_check
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import RawOutput, Value

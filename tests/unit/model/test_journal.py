@@ -14,7 +14,7 @@ from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
 import tare.model.journal
 from tare.model.errors import NotRecorded, UsageError
-from tare.model.journal import FORMAT, Journal, holds_no_trial, load_raw, load_run, replace_trials
+from tare.model.journal import FORMAT, RunWriter, holds_no_trial, load_raw, load_run, replace_trials
 from tare.model.trial import Caution, Footprint, Mark, RawOutput, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
@@ -24,10 +24,10 @@ def trials(count: int) -> tuple[Trial, ...]:
     return tuple(make_trial("native", block, VALUES) for block in range(count))
 
 
-def journal(folder: Path, count: int) -> Journal:
+def journal(folder: Path, count: int) -> RunWriter:
     """A run with this many trials."""
     write(make_run(trials(count), folder=folder))
-    return Journal(folder)
+    return RunWriter(folder)
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_raw_output_that_is_not_there_is_an_error(folder: Path) -> None:
 def test_a_run_is_never_written_over_another(folder: Path) -> None:
     journal(folder, 1)
     with pytest.raises(FileExistsError):
-        Journal(folder).create(make_run([]).record, "")
+        RunWriter(folder).create(make_run([]).record, "")
     assert load_run(folder).trials == trials(1)
 
 
@@ -246,7 +246,7 @@ def test_a_run_reuses_the_folder_of_one_that_ended_before_its_first_trial(folder
     (folder / "raw" / "torn.json").touch()
     (folder / "trials.jsonl").write_text('{"format": 1, "trial": "torn', encoding="utf-8")
     assert holds_no_trial(folder)
-    Journal(folder).create(replace(make_run([]).record, suite="anew"), "# anew\n")
+    RunWriter(folder).create(replace(make_run([]).record, suite="anew"), "# anew\n")
     assert load_run(folder).record.suite == "anew"
     assert {path.name for path in folder.rglob("*")} == {"raw", "run.json", "suite.toml", "telemetry"}
 
@@ -261,7 +261,7 @@ def test_a_folder_with_anything_else_in_it_is_never_taken(folder: Path, tmp_path
     (folder / "notes.txt").write_text("mine", encoding="utf-8")
     assert not holds_no_trial(folder)
     with pytest.raises(FileExistsError):
-        Journal(folder).create(make_run([]).record, "")
+        RunWriter(folder).create(make_run([]).record, "")
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
@@ -321,7 +321,7 @@ def test_a_run_records_each_machine_and_each_provisioned_machine_once(folder: Pa
 def test_a_journal_that_is_written_knows_its_run_without_reading_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Journal(tmp_path / "run")
+    own = RunWriter(tmp_path / "run")
     own.create(make_run([]).record, "")
     trial = make_trial("native", 0, [measured("speed", 1.0)])
     own.append((trial, ()))

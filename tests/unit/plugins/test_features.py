@@ -17,7 +17,7 @@ from tare.__main__ import run as run_command
 from tare.cli.app import app, command_names
 from tare.model.errors import UsageError
 from tare.plugins import feature
-from tare.plugins.feature import HookKind
+from tare.plugins.feature import HookName
 from tare.report.html.page import render
 from tare.report.writer import find_renderer, format_names, write_report
 from tare.statistics.summarize import summarize
@@ -118,7 +118,7 @@ def test_a_package_adds_a_report_format_and_a_broken_one_gives_a_warning(
 
 @pytest.mark.parametrize("kind", ["sections", "markdown", "figures", "after_run"])
 def test_what_another_package_raises_is_a_warning_that_names_the_feature(
-    kind: HookKind, tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
+    kind: HookName, tmp_path: Path, others: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     others(raises=(RAISING, "RAISES"))
     run = believable_run(tmp_path / "run")

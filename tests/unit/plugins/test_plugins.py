@@ -20,12 +20,12 @@ from tare.model.isolation import LEVELS
 from tare.model.trial import Metric
 from tare.plugins import registry
 from tare.plugins.descriptions import format_settings
-from tare.plugins.registry import PluginKind
+from tare.plugins.registry import PluginType
 from tare.plugins.technology import KERNEL_DIFFERENCES
 from tare.plugins.workload import Workload
 from tare.suites.suite import parse_suite
 
-KINDS: tuple[PluginKind, ...] = ("technologies", "workloads")
+KINDS: tuple[PluginType, ...] = ("technologies", "workloads")
 ALL = [(kind, name) for kind in KINDS for name in own(kind)]
 
 BHYVE = '''"""bhyve: somebody else's technology.
@@ -120,7 +120,7 @@ def test_a_plug_in_and_not_the_makefile_declares_what_its_tests_need() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_a_plugin_says_what_it_is(kind: PluginKind, name: str) -> None:
+def test_a_plugin_says_what_it_is(kind: PluginType, name: str) -> None:
     found = registry.find(kind, name)
     module = inspect.getmodule(found)
     assert found.name == name
@@ -133,7 +133,7 @@ def test_a_plugin_says_what_it_is(kind: PluginKind, name: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [pair for pair in ALL if pair[0] == "workloads"])
-def test_a_workload_declares_its_metrics_once_each(kind: PluginKind, name: str) -> None:
+def test_a_workload_declares_its_metrics_once_each(kind: PluginType, name: str) -> None:
     metrics: tuple[Metric, ...] = registry.find(kind, name)().all_metrics
     assert metrics
     assert len({metric.name for metric in metrics}) == len(metrics)
@@ -141,7 +141,7 @@ def test_a_workload_declares_its_metrics_once_each(kind: PluginKind, name: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: PluginKind) -> None:
+def test_an_unknown_name_is_an_error_with_the_command_that_lists_them(kind: PluginType) -> None:
     with pytest.raises(UsageError, match="named 'hyper-v'") as caught:
         registry.find(kind, "hyper-v")
     assert caught.value.hint == f"`tare {kind}` lists them"
@@ -300,7 +300,7 @@ def test_a_broken_technology_is_in_the_catalogue_with_what_is_wrong(
     ],
 )
 def test_a_plugin_that_lacks_a_member_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: PluginKind, text: str, lacking: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: PluginType, text: str, lacking: str
 ) -> None:
     install(tmp_path, kind, bhyve=text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -345,7 +345,7 @@ def test_a_workload_says_only_what_it_has(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
-def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: PluginKind, name: str) -> None:
+def test_the_catalogue_writes_settings_as_a_suite_takes_them(kind: PluginType, name: str) -> None:
     found = registry.find(kind, name)
     lines = "\n".join(format_settings(found))
     given = [field for field in dataclasses.fields(found) if field.init and field.default is not None]

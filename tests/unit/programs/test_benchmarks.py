@@ -20,13 +20,13 @@ from tare.model.trial import Output
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
-from tare.workloads.ramspeed import ElementKind, Ramspeed
+from tare.workloads.ramspeed import ElementType, Ramspeed
 from tare.workloads.whetstone import Whetstone
 
 PROGRAMS = Path(__file__).parents[3] / "programs"
 KERNELS = tuple(name for name in own("workloads") if (PROGRAMS / f"{name}.c").exists())
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-KINDS = get_args(ElementKind)
+KINDS = get_args(ElementType)
 SMALL = Ramspeed(KINDS, mark_sizes=(128, 4096), array_bytes=1024 * 1024, bytes_per_pass=1024 * 1024, passes=2)
 
 

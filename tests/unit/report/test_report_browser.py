@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page, expect
 from runs import believable_run
 
 from tare.features.compare.compare_page import render as compared
-from tare.features.compare.two_runs import CompareOptions, compare_stacks
+from tare.features.compare.run_comparison import CompareOptions, compare_stacks
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
-from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.journal import Run, RunWriter, WorkloadRecord
 from tare.model.trial import Mark, MeasuredValue, Metric, RawOutput, Sweep
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart
@@ -251,7 +251,7 @@ def test_trial_counts_are_read_from_the_last_output_of_an_application_load(tmp_p
     answered = MeasuredValue("answered", None, 5.0, "requests/s", "higher")
     trials = [make_trial(stack, 0, [answered], "dictionary-200") for stack in ("native", "docker")]
     run = make_run(trials, [record], tmp_path / "run")
-    journal = Journal(run.folder)
+    journal = RunWriter(run.folder)
     journal.create(run.record, "[suite]\n")
     raw = RawOutput("load", ("users",), '{"over_time": {"200": [5, 6, 7]}}', 3.0)
     journal.append((trials[0], (raw,)), (trials[1], (replace(raw, text="cut off {"),)))

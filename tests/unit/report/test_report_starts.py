@@ -11,7 +11,7 @@ import pytest
 from pages import Page, html_of
 from runs import STARTUP, make_run, make_trial, measured
 
-from tare.model.journal import Journal, Run, WorkloadRecord
+from tare.model.journal import Run, RunWriter, WorkloadRecord
 from tare.model.trial import Metric, RawOutput, Sweep, Trial
 from tare.report.html.trials import start_rows
 from tare.report.trial_facts import density_stops
@@ -76,7 +76,7 @@ def _counted(folder: Path, found: Sequence[tuple[str, float, RawOutput]]) -> Run
         trials.append(make_trial(stack, block, values, "redis-density"))
         raw.append((last,))
     run = make_run(trials, [DENSITY], folder)
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*zip(trials, raw, strict=True))
     return run

@@ -13,7 +13,7 @@ from full_run import STACKS, WORKLOADS
 from pages import Page, html_of
 from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
-from tare.model.journal import Journal, Run
+from tare.model.journal import Run, RunWriter
 from tare.model.trial import RawOutput, Turn
 from tare.report.html import trials as module
 from tare.report.html.sparklines import draw_series, draw_turns_by_workload
@@ -34,7 +34,7 @@ def trials_in(run: Run) -> dict[tuple[str, str], Any]:
 
 def recorded(run: Run, folder: Path, raw: tuple[RawOutput, ...] = ()) -> Run:
     """Write a run, each trial with this raw output, as `tare run` does."""
-    journal = Journal(folder)
+    journal = RunWriter(folder)
     journal.create(run.record, "[suite]\n")
     journal.append(*((trial, raw) for trial in run.trials))
     return replace(run, folder=folder)

@@ -21,7 +21,7 @@ from runs import make_run, pairs, write
 from waiting import ENOUGH_SECONDS, comes_true, wait_until
 
 from tare.model.errors import UsageError
-from tare.model.journal import Journal, Run, load_run
+from tare.model.journal import Run, RunWriter, load_run
 from tare.report import server as serving
 from tare.report.server import REFRESH_SECONDS, ReportServer, ServedReport, serve_report
 from tare.report.writer import write_report
@@ -200,7 +200,7 @@ def test_the_report_is_rewritten_after_blocks_for_a_twentieth_of_the_time(said: 
         write(replace(run, trials=()))
         begin(report, run)
         assert not page.exists()
-        journal = Journal(run.folder)
+        journal = RunWriter(run.folder)
         for trial in run.trials:
             journal.append((trial, ()))
         report._due = 0.0

@@ -12,7 +12,7 @@ from runs import make_run, make_trial, measured, write
 from tare.hosts.local import LocalHost
 from tare.hosts.process import STOP_REQUESTED
 from tare.model.errors import UsageError
-from tare.model.journal import Journal
+from tare.model.journal import RunWriter
 from tare.model.machine import Facts, Hosts, SshTarget
 from tare.runner.context import RunHosts
 from tare.runner.job import check_same, machines_by_role, new_job, resume_job
@@ -55,7 +55,7 @@ def test_a_run_resumes_from_any_folder_with_the_files_next_to_its_suite(
     (tmp_path / "mine/shop").symlink_to(Path(__file__).parents[3] / "examples/dictionary")
     run = make_run([], folder=tmp_path / "run")
     record = replace(run.record, suite_folder=str(tmp_path / "mine"))
-    Journal(run.folder).create(record, SERVICE)
+    RunWriter(run.folder).create(record, SERVICE)
     monkeypatch.chdir("/")
     service, application = (each.workload for each in resume_job(run.folder).suite.workloads)
     assert isinstance(service, UserServer)

@@ -18,7 +18,7 @@ from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
 from tare.model.errors import TrialFailed
-from tare.model.journal import Journal, load_raw
+from tare.model.journal import RunWriter, load_raw
 from tare.model.machine import Facts
 from tare.model.trial import LimitsCheck, LimitsSpec, ObservedLimits, Problem, RawOutput
 from tare.plugins.workload import MeasurementContext
@@ -380,7 +380,7 @@ def test_a_block_leaves_one_file_with_a_series_per_trial_even_if_one_fails(bench
 
 def test_a_block_whose_telemetry_cannot_be_written_is_doubted(bench: Bench) -> None:
     work = suite("a:", blocks=1, workloads=("dhrystone",))
-    Journal(bench.folder).create(record(work), work.text)
+    RunWriter(bench.folder).create(record(work), work.text)
     (bench.folder / "telemetry").rmdir()
     bench.work(work)
     assert [trial.status for trial in bench.all_trials] == ["ok", "ok"]

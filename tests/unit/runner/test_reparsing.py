@@ -8,7 +8,7 @@ from pathlib import Path
 from fakes import Bench, record, suite
 
 from tare.cli.reparse import _workload_as_recorded, reparse
-from tare.model.journal import Journal, WorkloadRecord, load_run
+from tare.model.journal import RunWriter, WorkloadRecord, load_run
 from tare.model.trial import LoweredSetting, MeasuredValue, RawOutput, Trial
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
@@ -65,7 +65,7 @@ USED = "\ntare-rusage: wall 0.001000 user 0.001000 system 0.000000 memory 4096 e
 
 
 def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) -> None:
-    what, journal = parse_suite(UNITS, "units.toml"), Journal(tmp_path / "run")
+    what, journal = parse_suite(UNITS, "units.toml"), RunWriter(tmp_path / "run")
     journal.create(record(what), what.text)
     for order, (stack, printed) in enumerate((("crun", "944 us"), ("native", "1.09 ms"), ("native-again", "1.10 ms"))):
         name = f"command-000-0{order}-{stack}"

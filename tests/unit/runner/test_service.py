@@ -27,7 +27,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
-from tare.model.journal import Journal
+from tare.model.journal import RunWriter
 from tare.model.trial import Output, RawOutput, Service
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
@@ -137,7 +137,7 @@ def test_the_time_until_a_server_is_ready_is_a_value_that_reparse_keeps(pipe: st
     assert (speed.metric, speed.value) == ("speed", 100.0)
     assert (ready.metric, ready.point, ready.unit, ready.better) == ("service-ready", None, "s", "lower")
     assert ready.value >= 0.3  # it has slept
-    journal = Journal(tmp_path / "kept")
+    journal = RunWriter(tmp_path / "kept")
     journal.create(record(suite("a:")), "")
     journal.append((trial, raw))
     assert _read_again(tmp_path / "kept", trial, workload).values == (speed, ready)

@@ -18,11 +18,11 @@ class Anything:
 
 
 class Shelf:
-    def names(self, kind: registry.PluginKind) -> tuple[str, ...]:
-        return ("docker", "native", "qemu") if kind == "technologies" else ("nginx", "redis")
+    def names(self, plugin_type: registry.PluginType) -> tuple[str, ...]:
+        return ("docker", "native", "qemu") if plugin_type == "technologies" else ("nginx", "redis")
 
-    def find(self, kind: registry.PluginKind, name: str) -> type[Any]:
-        assert name in self.names(kind)
+    def find(self, plugin_type: registry.PluginType, name: str) -> type[Any]:
+        assert name in self.names(plugin_type)
         return Anything
 
 

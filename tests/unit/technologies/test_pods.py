@@ -152,7 +152,7 @@ def test_a_sandbox_has_the_address_and_a_container_has_not() -> None:
     assert sandbox.address.startswith("10.88.0.")
     around = "ecf891e6c0eae780d0eec090a12b32ff81edb8a0de70782cd128faea15767f6e"
     assert container == Container(
-        container.number,
+        container.container_id,
         "io.containerd.runsc.v1",
         "tare-good",
         sandbox.uid,

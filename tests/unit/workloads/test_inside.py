@@ -19,7 +19,7 @@ from tare.workloads.context_switch import ContextSwitch
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.hackbench import Hackbench
 from tare.workloads.kernel_build import KernelBuild
-from tare.workloads.ramspeed import ElementKind, Ramspeed
+from tare.workloads.ramspeed import ElementType, Ramspeed
 from tare.workloads.sysbench import Sysbench
 from tare.workloads.sysbench_memory import SysbenchMemory
 from tare.workloads.system_calls import SystemCalls
@@ -60,7 +60,7 @@ def test_the_counts_of_vtmark_can_be_asked_for() -> None:
     assert TypeAdapter(Whetstone).validate_python({"passes": 5_000_000}).estimate_seconds() > 1000
 
 
-@pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(ElementKind), passes=100)])
+@pytest.mark.parametrize("workload", [Ramspeed(passes=1), Ramspeed(get_args(ElementType), passes=100)])
 def test_the_limit_of_ramspeed_is_that_of_a_turn_however_many_there_are(workload: Ramspeed) -> None:
     inside = Inside()
     runs_of(workload, inside)

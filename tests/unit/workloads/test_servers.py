@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from tare.loads.memory_search import FixedRateLoad
+from tare.loads.memory_at_rate import FixedRateLoad
 from tare.plugins.workload import Workload
 from tare.workloads.apache import Apache
 from tare.workloads.apache_memory import ApacheMemory

@@ -13,17 +13,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from tare.features.advise.application_profile import ApplicationProfile, OperationCounts
 from tare.features.advise.calibration import Calibration, ReferencePrediction, apply_calibration, fit_calibration
 from tare.features.advise.capacity import MachinePlan, MachineType, find_cheapest_plan
-from tare.features.advise.cost_model import (
-    CORRECTION,
-    ApplicationProfile,
-    CostBreakdown,
-    CostEstimate,
-    CostItem,
-    OperationCounts,
-    predict,
-)
+from tare.features.advise.cost_model import CORRECTION, CostBreakdown, CostEstimate, CostItem, predict
 from tare.features.advise.unit_costs import PriceList, read_price_list
 from tare.features.compare.comparability import machine_differences
 from tare.model.errors import UsageError
@@ -294,7 +287,7 @@ class _Adviser:
             return None, ()
         cpu_seconds = self.application.operations.cpu_seconds * cpu.value
         plan = find_cheapest_plan(machine_types, options.load_per_second, cpu_seconds, memory)
-        return plan, () if plan else (f"no kind of machine has {format_size(memory or 0)} of memory",)
+        return plan, () if plan else (f"no machine type has {format_size(memory or 0)} of memory",)
 
     def _total_memory_bytes(self, stack: str) -> int | None:
         """Return the application's memory plus the stack's footprint beyond the baseline's; None if unknown."""

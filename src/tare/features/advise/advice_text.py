@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 from tare.features.advise.advice import Advice, Candidate, Decision
+from tare.features.advise.application_profile import SATURATED_SHARE
 from tare.features.advise.calibration import MIN_REFERENCES
-from tare.features.advise.cost_model import SATURATED_SHARE, CostEstimate, CostItem, title_of
+from tare.features.advise.cost_model import CostEstimate, CostItem, title_of
 from tare.features.advise.next_step import next_step
 from tare.features.advise.unit_costs import FOLDER as ORIENTATION
 from tare.model.errors import TareError
@@ -128,8 +129,8 @@ def _format_rank(candidate: Candidate) -> str:
 def _format_reasons(candidate: Candidate) -> str:
     """Format the largest cost items, or why the candidate is not ranked."""
     if candidate.unmet or candidate.problems:
-        kind = "does not meet: " if candidate.unmet else "cannot tell: "
-        return kind + "; ".join(candidate.unmet or candidate.problems)
+        prefix = "does not meet: " if candidate.unmet else "cannot tell: "
+        return prefix + "; ".join(candidate.unmet or candidate.problems)
     named = [item for item in candidate.cost_items if abs(item.share.value) >= _MIN_SHARE][:_MAX_NAMED]
     return ", ".join(f"{format_share(item.share.value)} {item.title}" for item in named)
 
@@ -139,7 +140,7 @@ def _format_money(advice: Advice, candidate: Candidate) -> str:
     if (machines := candidate.machines) is None:
         has_price = candidate.hourly_price is not None and advice.options.load_per_second is None
         return f"{candidate.hourly_price:.4g}/h" if has_price else ""
-    texts = [f"{machines.count:,} {machines.kind.name or 'machine' + 's' * (machines.count != 1)}"]
+    texts = [f"{machines.count:,} {machines.machine_type.name or 'machine' + 's' * (machines.count != 1)}"]
     if machines.hourly is not None:
         texts.append(f"{machines.hourly:.4g}/h")
     return ", ".join(texts)

@@ -34,7 +34,7 @@ from tare.suites.document import parse_tables
 
 SECONDS_PER_UNIT = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _MAX_BYTES = 1 << 20
-_HINT = 'a kind is a table such as [machines.small] with price = "0.05/h", cpus = 2, memory = "4GiB" (docs/advice.md)'
+_HINT = 'write a table such as [machines.small] with price = "0.05/h", cpus = 2, memory = "4GiB" (docs/advice.md)'
 
 
 def response_seconds(requests_per_second: float, service_seconds: float, cpus: int) -> float | None:
@@ -67,7 +67,7 @@ class MachinePlan:
     without waits for anything but CPUs.
     """
 
-    kind: MachineType
+    machine_type: MachineType
     count: int
     busy: float
     response_seconds: float
@@ -75,7 +75,7 @@ class MachinePlan:
     @property
     def hourly(self) -> float | None:
         """The hourly price of all machines; None if unknown."""
-        return None if self.kind.hourly is None else self.count * self.kind.hourly
+        return None if self.machine_type.hourly is None else self.count * self.machine_type.hourly
 
 
 def plan_machines(machine_type: MachineType, requests_per_second: float, cpu_seconds: float) -> MachinePlan:
@@ -89,7 +89,10 @@ def plan_machines(machine_type: MachineType, requests_per_second: float, cpu_sec
 def find_cheapest_plan(
     machine_types: Iterable[MachineType], requests_per_second: float, cpu_seconds: float, memory_bytes: int | None
 ) -> MachinePlan | None:
-    """Return the cheapest plan, without prices that with the fewest machines; None if no type has the memory."""
+    """Return the cheapest plan, or the plan with the fewest machines if there are no prices.
+
+    Return None if no machine type has the memory.
+    """
     plans = [
         plan_machines(machine_type, requests_per_second, cpu_seconds)
         for machine_type in machine_types
@@ -118,9 +121,9 @@ def read_machine_types(path: Path) -> tuple[MachineType, ...]:
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
     except FileTooLarge:
-        raise UsageError(f"{path}: more than 1 MiB, and no kinds of machines", _HINT) from None
+        raise UsageError(f"{path}: more than 1 MiB, and no machine types", _HINT) from None
     except (OSError, UnicodeDecodeError) as error:
-        fault = describe_unreadable(path, error, "give the path of a file with kinds of machines")
+        fault = describe_unreadable(path, error, "give the path of a file with machine types")
         raise UsageError(fault.message, fault.hint) from None
     whole: dict[str, Any] = parse_tables(text, str(path))
     if unknown := sorted(whole.keys() - {"machines"}):
@@ -129,8 +132,8 @@ def read_machine_types(path: Path) -> tuple[MachineType, ...]:
         tables = _TABLES.validate_python(whole.get("machines", {}))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in ("machines", *first["loc"]))
-        raise UsageError(f"{path}: {place:.80}: {first['msg'].removeprefix('Value error, ')}", _HINT) from None
+        location = ".".join(str(part) for part in ("machines", *first["loc"]))
+        raise UsageError(f"{path}: {location:.80}: {first['msg'].removeprefix('Value error, ')}", _HINT) from None
     if not tables:
-        raise UsageError(f"{path}: has no kind of machine", _HINT)
+        raise UsageError(f"{path}: has no machine type", _HINT)
     return tuple(MachineType(each.cpus, each.price, each.memory, name) for name, each in tables.items())

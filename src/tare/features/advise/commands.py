@@ -15,8 +15,8 @@ from tare.cli.run import run_suite, select_stacks_to_run
 from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, Requirements, measured_times
 from tare.features.advise.advice import advise as find_advice
 from tare.features.advise.advice_text import answer
+from tare.features.advise.application_profile import combine_profiles
 from tare.features.advise.capacity import SECONDS_PER_UNIT, MachineType, read_machine_types
-from tare.features.advise.cost_model import combine_profiles
 from tare.features.advise.profiler.profile import read_profile
 from tare.features.advise.unit_costs import load_orientation_prices
 from tare.model.errors import UsageError, find_nearest
@@ -127,12 +127,12 @@ def _parse_prices_and_load(node_price: str, load: str) -> tuple[float | None, fl
     """
     rate = _parse_rate_option("--load", load, "5000/s")
     if not node_price.endswith(_TYPES_FILE_SUFFIX):
-        example = f"0.12/h, or give a file with kinds of machines that ends in {_TYPES_FILE_SUFFIX}"
+        example = f"0.12/h, or give a file with machine types that ends in {_TYPES_FILE_SUFFIX}"
         price = _parse_rate_option("--node-price", node_price, example)
         return price * SECONDS_PER_UNIT["h"] if price else None, rate, ()
     machine_types = read_machine_types(Path(node_price))
     if rate is None:
-        raise UsageError("kinds of machines are compared for a load", "say it, for example --load 5000/s")
+        raise UsageError("machine types are compared for a load", "say it, for example --load 5000/s")
     return None, rate, machine_types
 
 

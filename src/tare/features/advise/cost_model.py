@@ -29,21 +29,17 @@ disturbance of a block affects all stacks and kinds of the block together.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from statistics import fmean
 
 import numpy as np
 
-from tare.features.advise.profiler.profile import Profile, Usage, count_operations, with_possible_rate
+from tare.features.advise.application_profile import OperationCounts
 from tare.features.advise.unit_costs import SEED, PriceList, ResampledUnitCosts
 from tare.model.errors import UsageError
-from tare.model.machine import Facts
 from tare.model.operations import OPERATION_KINDS, SYNC, USER
 from tare.statistics.bootstrap import DRAW_COUNT, Draws, bootstrap_bounds, bootstrap_means, bootstrap_weights
 
-SATURATED_SHARE = 0.85  # of the time: a thread that used a CPU for longer had no CPU time left
 REST = "rest"  # cost item of kernel time that no price explains
 CORRECTION = "correction"  # cost item of the calibration on reference applications
 _HINT = "give a profile and a price list as tare has written them"
@@ -148,121 +144,18 @@ def title_of(kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class OperationCounts:
-    """Operations and time that a unit of an application's work needs on bare metal.
-
-    `counts` has the number of operations by kind, for user code its CPU seconds; a kind that could not be counted is
-    missing. Counts are means over all profiles, and `repetitions` has the counts of each profile. `elapsed_seconds` is
-    the time from one unit to the next. If the application waited for requests, that is not the time of a unit: `by_cpu`
-    is then true, and costs are CPU time.
-    """
-
-    counts: Mapping[str, float]
-    cpu_seconds: float
-    elapsed_seconds: float
-    repetitions: tuple[Mapping[str, float], ...] = ()
-    by_cpu: bool = False
-
-    @property
-    def mean_cpus(self) -> float:
-        """Mean number of CPUs in use."""
-        return self.cpu_seconds / self.elapsed_seconds
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether CPU time limits the application's throughput."""
-        return not self.by_cpu and self.mean_cpus >= SATURATED_SHARE
-
-    @property
-    def cost_seconds(self) -> float:
-        """CPU seconds on bare metal that extra costs are divided by; idle time of a single CPU counts."""
-        return self.cpu_seconds if self.by_cpu else self.elapsed_seconds * max(self.mean_cpus, 1.0)
-
-    @property
-    def kernel_seconds(self) -> float:
-        """CPU seconds in the kernel."""
-        return max(self.cpu_seconds - self.counts.get(USER.name, 0.0), 0.0)
-
-
-@dataclass(frozen=True)
-class ApplicationProfile:
-    """Application as the cost model needs it, combined from one or more profiles.
-
-    `name` names the processes that were watched. `command` is the command line, empty if tare did not start the
-    application. `unit` names a unit of its work. `memory_bytes` is its memory on bare metal, None if unknown. `missing`
-    and `cautions` are sentences about unknown and doubtful figures of its profiles.
-    """
-
-    name: str
-    operations: OperationCounts
-    machine: Facts
-    unit: str = "unit of work"
-    command: tuple[str, ...] = ()
-    memory_bytes: int | None = None
-    missing: tuple[str, ...] = ()
-    cautions: tuple[str, ...] = ()
-
-
-def combine_profiles(*given: Profile) -> ApplicationProfile:
-    """Combine one or more profiles of an application.
-
-    Raises UsageError for a profile without CPU time, and for profiles of different units or machines.
-    """
-    profiles = tuple(map(with_possible_rate, given))
-    first = profiles[0]
-    for each in profiles:
-        if each.cpu_seconds <= 0:
-            raise UsageError(f"the profile of {each.name} has no CPU time", "watch the application while it works")
-        if each.unit != first.unit:
-            what = f"a {each.unit} is the unit of {each.name}, and a {first.unit} that of {first.name}"
-            raise UsageError(what, "give several profiles only of one application")
-        if (each.machine.cpu_model, each.machine.kernel) != (first.machine.cpu_model, first.machine.kernel):
-            raise UsageError(f"{each.name}: profiles of different machines", "give profiles of one machine and kernel")
-    repetitions = tuple(map(count_operations, profiles))
-    counted_kinds = [kind for kind in repetitions[0] if all(kind in counts for counts in repetitions)]
-    memory = [size for each in profiles if (size := _memory_bytes(each.usage)) is not None]
-    return ApplicationProfile(
-        first.name,
-        OperationCounts(
-            {kind: fmean(counts[kind] for counts in repetitions) for kind in counted_kinds},
-            fmean(each.cpu_seconds for each in profiles),
-            fmean(each.elapsed_seconds for each in profiles),
-            repetitions,
-            by_cpu=first.unit != "run" and fmean(map(_busiest_cpu_share, profiles)) < SATURATED_SHARE,
-        ),
-        first.machine,
-        "second of its work" if first.unit == "second" else first.unit,
-        first.command,
-        max(memory, default=None),
-        tuple(dict.fromkeys(missing for each in profiles for missing in each.missing)),
-        tuple(dict.fromkeys(caution for each in profiles for caution in each.cautions)),
-    )
-
-
-def _busiest_cpu_share(profile: Profile) -> float:
-    """Return the larger of two shares of the time: busiest thread on a CPU, and all CPUs of the machine in use.
-
-    If the busiest thread is unknown, return the share of one CPU, at most 1.
-    """
-    usage = profile.usage
-    used = (usage.user_seconds + usage.system_seconds) / profile.seconds
-    if usage.busiest_thread_seconds is None:
-        return min(used, 1.0)
-    return min(max(usage.busiest_thread_seconds / profile.seconds, used / max(profile.machine.cpus, 1)), 1.0)
-
-
-def _memory_bytes(usage: Usage) -> int | None:
-    # Resident sizes count a page that processes share once for each of them.
-    return usage.resident_bytes if usage.proportional_bytes is None else usage.proportional_bytes
-
-
-@dataclass(frozen=True)
 class _Model:
-    """Operation counts, and bootstrap draws of the prices of `kinds`; the first draw is the estimate."""
+    """Model of an application: its operation counts, and bootstrap draws of the prices of `kinds`.
+
+    The first axis of all arrays is the draw, and the first draw is the estimate. A column is the index of a kind, a row
+    the index of a stack in the price list.
+    """
 
     operations: OperationCounts
     kinds: tuple[str, ...]
     resampled_costs: ResampledUnitCosts
+
+    # --- on bare metal -----------------------------------------------------------------------------------------------
 
     @cached_property
     def counts(self) -> Draws:
@@ -277,6 +170,11 @@ class _Model:
         return np.asarray(np.maximum(counts + means - means[0], 0.0))
 
     @cached_property
+    def used_kinds(self) -> tuple[str, ...]:
+        """The kinds that the application uses, with or without a price."""
+        return tuple(kind for kind, count in self.operations.counts.items() if count > 0)
+
+    @cached_property
     def seconds(self) -> Draws:
         """Predicted seconds of a unit of work on bare metal (axes: draw, kind); 0 for an unknown price."""
         return np.asarray(np.nan_to_num(self.counts * self.resampled_costs.native))
@@ -284,18 +182,19 @@ class _Model:
     @cached_property
     def explained_seconds(self) -> Draws:
         """Seconds in the kernel that prices explain, by draw."""
-        in_kernel = [at for at, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
+        in_kernel = [column for column, kind in enumerate(self.kinds) if kind not in {USER.name, SYNC.name}]
         busy = self.seconds[:, in_kernel].sum(axis=-1)
         # The price of a sync is mostly time that it waits for the disk, which is no CPU time of the kernel.
-        waits = self.seconds[:, self._kind_indexes(SYNC.name)].sum(axis=-1)
+        waits = self.seconds[:, self._columns_of(SYNC.name)].sum(axis=-1)
         return np.asarray(busy + np.clip(self.operations.kernel_seconds - busy, 0.0, waits))
 
     @cached_property
     def scaling_factor(self) -> Draws:
         """Time in the kernel over the sum of prices, by draw; 1 if a count or a price is unknown."""
-        used = {kind for kind, count in self.operations.counts.items() if count > 0}
-        priced = {kind for at, kind in enumerate(self.kinds) if not np.isnan(self.resampled_costs.native[0, at])}
-        if not (used <= priced <= self.operations.counts.keys()):
+        priced_kinds = {kind for kind in self.kinds if not np.isnan(self._native_price(kind))}
+        has_all_prices = priced_kinds.issuperset(self.used_kinds)
+        has_all_counts = priced_kinds <= self.operations.counts.keys()
+        if not (has_all_prices and has_all_counts):
             return np.ones(len(self.explained_seconds))
         ratio = self.operations.kernel_seconds / np.maximum(self.explained_seconds, _TINY_SECONDS)
         return np.asarray(np.where(self.explained_seconds > 0, np.clip(ratio, 1.0, _MAX_SCALING_FACTOR), 1.0))
@@ -307,52 +206,51 @@ class _Model:
             np.maximum(self.operations.kernel_seconds - self.scaling_factor * self.explained_seconds, 0.0)
         )
 
-    @cached_property
-    def _scaling_factors(self) -> Draws:
-        """The scaling factor (axes: draw, kind); 1 for user code, whose seconds are measured."""
-        factors = np.repeat(self.scaling_factor[:, np.newaxis], len(self.kinds), axis=-1)
-        factors[:, self._kind_indexes(USER.name)] = 1.0
-        return factors
-
-    def _kind_indexes(self, *kinds: str) -> list[int]:
-        """Return the indexes of those of `kinds` that have a price."""
-        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+    # --- in a stack --------------------------------------------------------------------------------------------------
 
     def break_down_cost(self, stack: str, row: int) -> CostBreakdown:
-        """Return the cost breakdown of a stack; `row` is its index in the price list."""
-        counts = self.operations.counts
-        differences = self.resampled_costs.prices[:, row] - self.resampled_costs.native
-        extras = np.nan_to_num(self.counts * differences) * self._scaling_factors
-        user_code = self._kind_indexes(USER.name)  # no stack runs it faster than bare metal
-        extras[:, user_code] = np.maximum(extras[:, user_code], 0.0)
+        """Return the cost breakdown of a stack."""
+        operations = self.operations
+        extras = self._extra_seconds(row)
         rest = self.unexplained_seconds * (self._unexplained_ratio(row) - 1)
-        if self.operations.by_cpu:
-            extras[:, self._kind_indexes(SYNC.name)] = 0.0  # syncs wait, and CPU time is the cost
         total = extras.sum(axis=-1) + rest
-        waits = extras[:, self._kind_indexes(SYNC.name)].sum(axis=-1)
-        needed = self._kind_indexes(*(kind for kind, count in counts.items() if count > 0))
-        priced = [at for at in needed if not self._is_unpriced(row, at)]
-        blocks = int(min((self.resampled_costs.blocks[row, at] for at in priced), default=0))
-        scale = self.operations.cost_seconds
-        items = [self._cost_item(row, at, estimate(extras[:, at] / scale, blocks)) for at in priced]
+        waits = extras[:, self._columns_of(SYNC.name)].sum(axis=-1)
+        priced_kinds = [kind for kind in self.used_kinds if kind in self.kinds and not np.isnan(self._price(row, kind))]
+        columns = self._columns_of(*priced_kinds)
+        blocks = int(min(self.resampled_costs.blocks[row, columns], default=0))
+
+        def estimate_share(seconds: Draws) -> CostEstimate:
+            return estimate(seconds / operations.cost_seconds, blocks)
+
+        def estimate_cost(extra_seconds: Draws, native_seconds: float) -> CostEstimate:
+            return estimate(np.maximum(1 + extra_seconds / native_seconds, _MIN_PREDICTION), blocks)
+
+        items = [
+            self._cost_item(row, kind, estimate_share(extras[:, column]))
+            for kind, column in zip(priced_kinds, columns, strict=True)
+        ]
         if self.unexplained_seconds[0] > 0:
-            items.append(CostItem(REST, estimate(rest / scale, blocks)))
+            items.append(CostItem(REST, estimate_share(rest)))
         return CostBreakdown(
             stack,
-            estimate(np.maximum(1 + total / scale, _MIN_PREDICTION), blocks),
-            estimate(np.maximum(1 + (total - waits) / self.operations.cpu_seconds, _MIN_PREDICTION), blocks),
-            tuple(sorted(items, key=lambda item: -abs(item.share.value))),
-            blocks,
-            self._find_problems(row, scale),
+            cost=estimate_cost(total, operations.cost_seconds),
+            cpu=estimate_cost(total - waits, operations.cpu_seconds),
+            items=tuple(sorted(items, key=lambda item: -abs(item.share.value))),
+            block_count=blocks,
+            problems=self._find_problems(row),
         )
 
-    def _is_unpriced(self, row: int, at: int) -> bool:
-        return bool(np.isnan(self.resampled_costs.prices[0, row, at]))
-
-    def _cost_item(self, row: int, at: int, share: CostEstimate) -> CostItem:
-        kind, native = self.kinds[at], float(self.resampled_costs.native[0, at])
-        ratio = float(self.resampled_costs.prices[0, row, at]) / native if native else None
-        return CostItem(kind, share, self.operations.counts[kind], native, ratio)
+    def _extra_seconds(self, row: int) -> Draws:
+        """Return the seconds that a unit of work takes longer in a stack than on bare metal (axes: draw, kind)."""
+        differences = self.resampled_costs.prices[:, row] - self.resampled_costs.native
+        factors = np.repeat(self.scaling_factor[:, np.newaxis], len(self.kinds), axis=-1)
+        user_code = self._columns_of(USER.name)
+        factors[:, user_code] = 1.0  # its seconds were measured, not predicted
+        extras = np.nan_to_num(self.counts * differences) * factors
+        extras[:, user_code] = np.maximum(extras[:, user_code], 0.0)  # no stack runs it faster than bare metal
+        if self.operations.by_cpu:
+            extras[:, self._columns_of(SYNC.name)] = 0.0  # syncs wait, and CPU time is the cost
+        return np.asarray(extras)
 
     def _unexplained_ratio(self, row: int) -> Draws:
         """Return the ratio (stack over bare metal) that unexplained kernel time is predicted with, by draw.
@@ -363,38 +261,66 @@ class _Model:
         """
         counts, native = self.operations.counts, self.resampled_costs.native
         is_much = self.unexplained_seconds[0] > _MUCH_UNEXPLAINED_SHARE * self.operations.cost_seconds
-        lacking = [kind for kind in self.kinds if kind not in counts or (is_much and counts[kind] > 0)]
+        possible = [kind for kind in self.kinds if kind not in counts or (is_much and counts[kind] > 0)]
         candidates = [
-            at
-            for at in self._kind_indexes(USER.name, *lacking)
-            if not self._is_unpriced(row, at) and native[0, at] > 0 and self.kinds[at] != SYNC.name
+            kind
+            for kind in (USER.name, *possible)
+            if kind in self.kinds
+            and kind != SYNC.name
+            and not np.isnan(self._price(row, kind))
+            and self._native_price(kind) > 0
         ]
         if not candidates:
             return np.ones(len(native))
+        columns = self._columns_of(*candidates)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.nan_to_num(self.resampled_costs.prices[:, row, candidates] / native[:, candidates], nan=1.0)
+            ratios = np.nan_to_num(self.resampled_costs.prices[:, row, columns] / native[:, columns], nan=1.0)
         logs = np.log(np.clip(ratios, _MIN_PREDICTION, 1 / _MIN_PREDICTION))
         low, high = logs.min(axis=-1), logs.max(axis=-1)
         share = np.random.default_rng([SEED, len(self.kinds), row]).uniform(size=len(native))
         share[0] = 0.5  # the first draw is the estimate: the geometric middle
         return np.asarray(np.exp(low + share * (high - low)))
 
-    def _find_problems(self, row: int, scale: float) -> tuple[str, ...]:
-        """Return a text for each part of the work that prices do not cover; `scale` is the cost in seconds."""
-        problems, unpriced, whole = [], [], "CPU time" if self.operations.by_cpu else "time"
-        for kind, count in self.operations.counts.items():
-            at = self.kinds.index(kind) if kind in self.kinds else None
-            is_wait = kind == SYNC.name and self.operations.by_cpu
-            if count <= 0 or is_wait or (at is not None and not self._is_unpriced(row, at)):
-                continue
-            if at is None or np.isnan(self.resampled_costs.native[0, at]):
-                unpriced.append(kind)
-            elif (share := self.seconds[0, at] / scale) > _MAX_MISSING_SHARE:
-                problems.append(f"no price of {title_of(kind)}, which are {share:.0%} of the {whole}")
-        unexplained = float(self.unexplained_seconds[0]) / scale
-        if unpriced and unexplained > _MAX_MISSING_SHARE:
-            names = ", ".join(map(title_of, unpriced))
-            problems.append(f"no price of {names}, which are up to {unexplained:.0%} of the {whole}")
-        if USER.name in unpriced:
+    def _find_problems(self, row: int) -> tuple[str, ...]:
+        """Return a text for each part of the work that prices do not cover."""
+        cost_seconds = self.operations.cost_seconds
+        whole = "CPU time" if self.operations.by_cpu else "time"
+        lacking = [
+            kind
+            for kind in self.used_kinds
+            if np.isnan(self._price(row, kind)) and not (kind == SYNC.name and self.operations.by_cpu)
+        ]
+        # Without a price on bare metal, a kind has no seconds: its time is part of the unexplained seconds.
+        unexplained_kinds = [kind for kind in lacking if np.isnan(self._native_price(kind))]
+        problems = []
+        for kind in lacking:
+            if kind not in unexplained_kinds:
+                share = self.seconds[0, self.kinds.index(kind)] / cost_seconds
+                if share > _MAX_MISSING_SHARE:
+                    problems.append(f"no price of {title_of(kind)}, which are {share:.0%} of the {whole}")
+        unexplained_share = float(self.unexplained_seconds[0]) / cost_seconds
+        if unexplained_kinds and unexplained_share > _MAX_MISSING_SHARE:
+            names = ", ".join(map(title_of, unexplained_kinds))
+            problems.append(f"no price of {names}, which are up to {unexplained_share:.0%} of the {whole}")
+        if USER.name in unexplained_kinds:
             problems.append("no price of user code")
         return tuple(problems)
+
+    def _cost_item(self, row: int, kind: str, share: CostEstimate) -> CostItem:
+        native = self._native_price(kind)
+        ratio = self._price(row, kind) / native if native else None
+        return CostItem(kind, share, self.operations.counts[kind], native, ratio)
+
+    # --- the price list ----------------------------------------------------------------------------------------------
+
+    def _columns_of(self, *kinds: str) -> list[int]:
+        """Return the columns of those of `kinds` that are in the price list."""
+        return [self.kinds.index(kind) for kind in kinds if kind in self.kinds]
+
+    def _native_price(self, kind: str) -> float:
+        """Return the estimated price of a kind on bare metal; NaN if there is none."""
+        return float(self.resampled_costs.native[0, self.kinds.index(kind)]) if kind in self.kinds else math.nan
+
+    def _price(self, row: int, kind: str) -> float:
+        """Return the estimated price of a kind in a stack; NaN if there is none."""
+        return float(self.resampled_costs.prices[0, row, self.kinds.index(kind)]) if kind in self.kinds else math.nan

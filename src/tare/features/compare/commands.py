@@ -12,11 +12,10 @@ import typer
 from tare.cli.answer import print_and_exit
 from tare.cli.arguments import AsJson, ChartsFile, parse_verdicts, read_run, reading_progress
 from tare.features.compare import compare_text
-from tare.features.compare.history import HISTORY_CONDITIONS, History
-from tare.features.compare.history import follow_runs as follow
+from tare.features.compare.gate import GATE_CONDITIONS
+from tare.features.compare.history import HISTORY_CONDITIONS, History, follow_runs
 from tare.features.compare.history_text import answer
-from tare.features.compare.two_runs import (
-    GATE_CONDITIONS,
+from tare.features.compare.run_comparison import (
     CompareOptions,
     ComparisonResult,
     compare_runs,
@@ -75,8 +74,8 @@ def parse_compare_options(
 ) -> CompareOptions:
     """Parse the command-line options of a comparison; raises UsageError."""
     stacks = tuple(dict.fromkeys(stack or ()))
-    kinds = parse_verdicts(fail_on, GATE_CONDITIONS, "verdict", "worse")
-    return CompareOptions(baseline, stacks, parse_margin_option(margin), kinds, across_machines)
+    conditions = parse_verdicts(fail_on, GATE_CONDITIONS, "verdict", "worse")
+    return CompareOptions(baseline, stacks, parse_margin_option(margin), conditions, across_machines)
 
 
 def _render(result: ComparisonResult) -> bytes:
@@ -115,14 +114,14 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
 ) -> None:
     """Find changes of level in a series of runs of a suite, and what else changed."""
-    directions = parse_verdicts(fail_on, HISTORY_CONDITIONS, "verdict", "worse")
-    if since is not None and not directions:
+    conditions = parse_verdicts(fail_on, HISTORY_CONDITIONS, "verdict", "worse")
+    if since is not None and not conditions:
         raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
     day = "" if since is None else since.date().isoformat()
     stacks = tuple(dict.fromkeys(stack or ()))
-    options = CompareOptions(baseline, stacks, parse_margin_option(margin), directions, across_machines, day)
+    options = CompareOptions(baseline, stacks, parse_margin_option(margin), conditions, across_machines, day)
     with reading_progress(runs) as progress:
-        result = follow(runs, options, progress)
+        result = follow_runs(runs, options, progress)
     print_and_exit(answer(result), page, partial(_render_history, result), as_json=as_json)
 
 

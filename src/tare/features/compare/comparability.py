@@ -10,8 +10,8 @@ from tare.model.machine import Facts
 from tare.model.trial import Limits, Trial
 from tare.model.units import format_count, format_size, to_singular
 
-# Facts that identify a machine. Kernel and operating system are left out: users compare them on the same machine.
 _UNSET = (None,)  # a setting that one of the runs does not have
+# Facts that identify a machine. Kernel and operating system are left out: users compare them on the same machine.
 _MACHINE_FACTS = {
     "architecture": "architecture",
     "cpu_model": "CPU",
@@ -82,7 +82,7 @@ def require_same_units(units: Iterable[tuple[str, str, str]]) -> None:
 
 
 def run_differences(before: Run, after: Run, stacks: Collection[str]) -> tuple[str, ...]:
-    """Return a text for each difference in software, settings and reports between two runs of one machine."""
+    """Return a text for each difference in software, settings and proof between two runs of one machine."""
     old, new = before.record, after.record
     pairs = (
         ("tare", old.tare, new.tare),
@@ -125,9 +125,9 @@ def _tuning_differences(before: Run, after: Run) -> list[tuple[str, str, str]]:
 def _program_overrides(old: RunRecord, new: RunRecord, stacks: Collection[str]) -> list[tuple[str, str, str]]:
     """Return the per-stack commands and images of both runs; "" if a stack has none."""
     return [
-        (f"{stack}: its own {kind}", old.own.get(stack, {}).get(kind, ""), new.own.get(stack, {}).get(kind, ""))
+        (f"{stack}: its own {key}", old.own.get(stack, {}).get(key, ""), new.own.get(stack, {}).get(key, ""))
         for stack in sorted(stacks)
-        for kind in ("command", "image")
+        for key in ("command", "image")
     ]
 
 
@@ -167,7 +167,7 @@ def _proof_differences(before: Run, after: Run, stacks: Collection[str]) -> list
     """Return a text for each version, accelerator and network path of a stack that differs."""
     lines = []
     for stack in sorted(stacks):
-        old, new = constant_reports(before.trials, stack), constant_reports(after.trials, stack)
+        old, new = stable_proof(before.trials, stack), stable_proof(after.trials, stack)
         lines += [
             f"{stack}: {name} {old[name]} before, {new[name]} after"
             for name in old
@@ -176,10 +176,11 @@ def _proof_differences(before: Run, after: Run, stacks: Collection[str]) -> list
     return lines
 
 
-def constant_reports(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
-    """Return the reports by name that are equal in all trials of a stack; empty with fewer than two trials.
+def stable_proof(trials: Sequence[Trial], stack: str) -> Mapping[str, str]:
+    """Return the entries of `proof` (and the network path) that are equal in all successful trials of a stack.
 
-    Reports that vary name a single instance and always differ between runs.
+    The result is empty with fewer than two trials. Entries that vary, such as an ID, belong to a single instance. They
+    would differ between any two runs.
     """
     texts_by_name: dict[str, set[str]] = {}
     successful = [trial for trial in trials if trial.stack == stack and trial.status == "ok"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tare.features.compare.changes import RatioChange
 from tare.features.compare.compare_text import answer, shown_cells
-from tare.features.compare.two_runs import ComparisonResult
+from tare.features.compare.run_comparison import ComparisonResult
 from tare.model.journal import Run
 from tare.report import charts
 from tare.report.chart_svg import Chart, Drawing, RowChart, draw_colored_group
@@ -33,7 +33,7 @@ from tare.report.rendering import render_page
 from tare.report.svg_axes import Axis, classify_cost, cost_axis, cost_ticks, ratio_scale
 from tare.statistics.cells import Cell
 
-_RUN_LOOKS = {"before": SeriesStyle(SAME, "square"), "after": SeriesStyle(BETTER)}
+_RUN_STYLES = {"before": SeriesStyle(SAME, "square"), "after": SeriesStyle(BETTER)}
 _INTERVAL_HEIGHT = 15  # pixels, of each of the two intervals of a stack
 
 
@@ -81,7 +81,7 @@ def _drawings(result: ComparisonResult) -> Iterator[Drawing]:
         drawn.append(create_drawing(charts.draw_ratios(_cells_of_headline(result.cells, name), of), caption))
         changed = [each for each in result.changes if each.cell.headline == name and each.cell.stack != baseline]
         caption = f"{name}: change from {baseline} in each run, with 95 % interval."
-        drawn.append(create_drawing(draw_shifts(changed, baseline), caption))
+        drawn.append(create_drawing(draw_ratios_of_both_runs(changed, baseline), caption))
     yield from filter(None, drawn)
 
 
@@ -160,7 +160,7 @@ def _column(
 
 def _entry(title: str, change: RatioChange, axis: Axis, margin: float) -> HeadlineEntry:
     cell = change.cell
-    before, after = _describe_standing(change.before), _describe_standing(change.after)
+    before, after = _format_estimate(change.before), _format_estimate(change.after)
     detail = f"{cell.stack}: {cell_state(cell)}; before {before}, after {after}"
     at, low, high = _entry_position(change.after, axis) or (None, None, None)
     return HeadlineEntry(
@@ -186,26 +186,26 @@ def _entry_position(cell: Cell, axis: Axis) -> IntervalPosition | None:
     return axis.position(at), None if low is None else axis.position(low), None if high is None else axis.position(high)
 
 
-def _describe_standing(cell: Cell) -> str:
+def _format_estimate(cell: Cell) -> str:
     return f"{format_ratio(cell)} {format_interval(cell)}".rstrip() or cell_state(cell)
 
 
-def draw_shifts(changes: Sequence[RatioChange], baseline: str) -> Chart | None:
+def draw_ratios_of_both_runs(changes: Sequence[RatioChange], baseline: str) -> Chart | None:
     """Draw the ratios of both runs with intervals, two lines per stack; None without a ratio."""
     cells = [
         (run, cell)
         for change in changes
-        for run, cell in zip(_RUN_LOOKS, (change.before, change.after), strict=True)
+        for run, cell in zip(_RUN_STYLES, (change.before, change.after), strict=True)
         if cell.ratio is not None
     ]
     if not cells:
         return None
     stacks = list(dict.fromkeys(cell.stack for _, cell in cells))
     scale = ratio_scale([end for _, cell in cells for end in interval_bounds(cell)])
-    rows = RowChart(stacks, scale, _RUN_LOOKS, size=(WIDTH, _INTERVAL_HEIGHT), parts=len(_RUN_LOOKS))
+    rows = RowChart(stacks, scale, _RUN_STYLES, size=(WIDTH, _INTERVAL_HEIGHT), parts=len(_RUN_STYLES))
     parts = [rows.area.draw_level(1.0)]
     for run, cell in cells:
-        style, y = _RUN_LOOKS[run], rows.y_of(cell.stack, list(_RUN_LOOKS).index(run))
+        style, y = _RUN_STYLES[run], rows.y_of(cell.stack, list(_RUN_STYLES).index(run))
         title = f"{cell.stack}, {run}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
         interval = draw_interval(rows, y, interval_bounds(cell), style.shape, title)
         parts.append(draw_colored_group(style.color, interval))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tare.features.compare.changes import RatioChange
-from tare.features.compare.two_runs import ComparisonResult
+from tare.features.compare.run_comparison import ComparisonResult
 from tare.model.units import format_quantity
 from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
 from tare.report.data_files import cell_fields, run_fields
@@ -68,25 +68,25 @@ def _sentence(result: ComparisonResult) -> str:
 def _gate(result: ComparisonResult) -> Gate:
     """Return the gate with the cells that failed it, or the reason why it cannot tell."""
     gate, why, hint = result.gate, "", ""
-    if gate.answer == "failed":
+    if gate.outcome == "failed":
         failing = tuple(
             f"{_cell_name(cell)} ({'lost' if cell in gate.lost else cell.verdict})" for cell in gate.failing
         )
         why = _join_some(failing)
-    elif gate.answer == "cannot tell":
+    elif gate.outcome == "cannot tell":
         baseline, reasons = result.summary.baseline, []
         hint = f"{min_value_count()} blocks or more are needed; run the suite for longer"
         if all(cell.low is None for cell in result.cells):
             many = max(cell.n for cell in result.cells)
             reasons.append(f"no comparison has an interval, with {many} block{'s' * (many != 1)} at most")
-        if gate.baseline_changes:
+        if gate.confounding:
             reasons.append(f"{baseline} itself differs by more than the margin")
             hint = (
                 "run the old and the new program as two stacks of one run, or judge it as it is: "
                 f"--stack {baseline} (docs/compare.md)"
             )
         why = " and ".join(reasons)
-    return Gate(gate.fail_on, gate.answer, why, hint, gate.is_undecided)
+    return Gate(gate.fail_on, gate.outcome, why, hint, gate.is_undecided)
 
 
 def _baseline_sentence(result: ComparisonResult) -> str:
@@ -141,7 +141,7 @@ def _document(result: ComparisonResult, gate: Gate) -> dict[str, Any]:
         "gate": gate.fields
         | {
             "cells": [_cell_key_fields(cell) | {"lost": cell in result.gate.lost} for cell in result.gate.failing],
-            "baseline_changes": [_cell_key_fields(cell) for cell in result.gate.baseline_changes],
+            "baseline_changes": [_cell_key_fields(cell) for cell in result.gate.confounding],
         },
     }
 

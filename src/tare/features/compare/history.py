@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from tare.features.compare.change_points import MIN_RUNS_PER_LEVEL, ChangePoint, change_points, estimate_autocorrelation
 from tare.features.compare.changes import LogRatioSample, make_cell_like, summarize_logs
 from tare.features.compare.comparability import machine_differences, require_same_units, run_differences
+from tare.features.compare.gate import GateCondition, verdicts_of
+from tare.features.compare.run_comparison import CompareOptions
 from tare.features.compare.run_series import (
     FullRunDigest,
     SeriesKey,
@@ -25,7 +27,6 @@ from tare.features.compare.run_series import (
     drop_incomparable_workloads,
     require_stacks,
 )
-from tare.features.compare.two_runs import CompareOptions, GateCondition, verdicts_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import RunRecord, load_record, load_run
 from tare.report.answer import GateOutcome
@@ -84,14 +85,14 @@ class HeadlineSeries:
 class HistoryGate:
     """Gate of a history: its conditions, the changes that failed it, and series that lost their value.
 
-    `baseline_changes` are changes of the baseline itself, for which the gate cannot tell.
+    `confounding` are changes of the baseline itself, for which the gate cannot tell.
     """
 
     fail_on: tuple[GateCondition, ...] = ()
     failing: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
     lost: tuple[SeriesKey, ...] = ()
-    baseline_changes: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
-    answer: GateOutcome = "passed"
+    confounding: tuple[tuple[HeadlineSeries, LevelChange], ...] = ()
+    outcome: GateOutcome = "passed"
 
 
 @dataclass(frozen=True)
@@ -294,12 +295,12 @@ def _judge_gate(
         and (runs[change.robust_from].started >= options.since if options.since else change.robust_from == last)
     ]
     failing = tuple((one, change) for one, change in news if not one.is_baseline or one.stack in options.stacks)
-    baseline_changes = () if options.stacks else tuple((one, change) for one, change in news if one.is_baseline)
+    confounding = () if options.stacks else tuple((one, change) for one, change in news if one.is_baseline)
     before = {key for run in runs[:-1] for key in run.cells}
     lost = tuple(sorted(runs[-1].lost & before))
-    answer: GateOutcome = "passed"
+    outcome: GateOutcome = "passed"
     if failing or lost:
-        answer = "failed"
-    elif baseline_changes or max(one.count for one in series) < MIN_RUNS:
-        answer = "cannot tell"
-    return HistoryGate(options.fail_on, failing, lost, baseline_changes, answer)
+        outcome = "failed"
+    elif confounding or max(one.count for one in series) < MIN_RUNS:
+        outcome = "cannot tell"
+    return HistoryGate(options.fail_on, failing, lost, confounding, outcome)

@@ -80,9 +80,9 @@ def _facts(history: History) -> Iterator[tuple[str, list[str]]]:
 
 def _run_rows(history: History, columns: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Yield the fields of each run: its start, its folder, and its facts, with whether a fact differs from the last."""
-    for place, folder in enumerate(history.folders):
-        facts = [(column[place], place > 0 and column[place] != column[place - 1]) for column in columns]
-        yield {"when": run_time(history, place), "folder": folder.resolve().name, "facts": facts}
+    for index, folder in enumerate(history.folders):
+        facts = [(column[index], index > 0 and column[index] != column[index - 1]) for column in columns]
+        yield {"when": run_time(history, index), "folder": folder.resolve().name, "facts": facts}
 
 
 def draw_timeline(history: History, headline: str, stacks: Sequence[str]) -> Chart | None:
@@ -123,16 +123,16 @@ def _format_day(started: str) -> str:
 def _line_segments(history: History, series: HeadlineSeries) -> Iterator[list[Spot]]:
     """Yield the lines of a series; a run without a value ends a line."""
     piece: list[Spot] = []
-    for place, cell in enumerate(series.cells):
+    for index, cell in enumerate(series.cells):
         if cell is None or cell.ratio is None:
             yield from [piece] if piece else []
             piece = []
             continue
-        day = history.records[place].started[:10]
+        day = history.records[index].started[:10]
         title = f"{series.stack}, {day}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
         # The cells of the baseline have an interval of their values, not of the ratio to the first run.
         low, high = (None, None) if series.is_baseline else (cell.low, cell.high)
-        piece.append(Spot(place, low or cell.ratio, cell.ratio, high or cell.ratio, title))
+        piece.append(Spot(index, low or cell.ratio, cell.ratio, high or cell.ratio, title))
     yield from [piece] if piece else []
 
 

@@ -100,31 +100,31 @@ def _baseline_sentence(history: History) -> str:
 def _gate(history: History) -> Gate:
     """Return the gate with the changes that failed it, or the reason why it cannot tell."""
     gate, why, hint = history.gate, "no such change has become firm", ""
-    if gate.answer == "failed":
+    if gate.outcome == "failed":
         failing = [
             f"{series_name(one)} ({_describe_change(step)} from {run_day(history, step.at)} on)"
             for one, step in gate.failing
         ]
         why = join_some([*failing, *(f"{stack} in {headline} (lost)" for headline, stack in gate.lost)])
-    elif gate.baseline_changes:
-        why = f"{gate.baseline_changes[0][0].stack} itself has changed"
+    elif gate.confounding:
+        why = f"{gate.confounding[0][0].stack} itself has changed"
         hint = (
             f"judge it like the others: --stack {history.baseline}, or find out what changed for all (docs/compare.md)"
         )
-    elif gate.answer == "cannot tell":
+    elif gate.outcome == "cannot tell":
         why = f"no stack has values in {MIN_RUNS} runs, but in {max(one.count for one in history.series)} at most"
         hint = f"a change shows from {MIN_RUNS} runs on"
-    return Gate(gate.fail_on, gate.answer, why, hint)
+    return Gate(gate.fail_on, gate.outcome, why, hint)
 
 
 def describe_level_changes(history: History, group: LevelChangeGroup) -> str:
     """Describe the changes at a run, with the runs that they lie between, and the differences between these runs."""
     texts = [f"{series_name(one)} ({_describe_change(step)})" for one, step in group.changes]
-    place = f"from {run_time(history, group.at)} on"
+    start = f"from {run_time(history, group.at)} on"
     if group.earliest != group.latest:
-        place += f", or from one of {run_time(history, group.earliest)} to {run_time(history, group.latest)} on"
+        start += f", or from one of {run_time(history, group.earliest)} to {run_time(history, group.latest)} on"
     changed = cut("; ".join(group.other_differences), _MAX_CHANGED_CHARACTERS) or "nothing else that tare knows of"
-    return f"{place}: {join_some(texts)}. What changed with it: {changed}"
+    return f"{start}: {join_some(texts)}. What changed with it: {changed}"
 
 
 def series_name(series: HeadlineSeries) -> str:
@@ -132,15 +132,15 @@ def series_name(series: HeadlineSeries) -> str:
     return f"{series.stack} in {series.headline}"
 
 
-def run_day(history: History, place: int) -> str:
+def run_day(history: History, index: int) -> str:
     """Return the day of a run as YYYY-MM-DD."""
-    return history.records[place].started[:10]
+    return history.records[index].started[:10]
 
 
-def run_time(history: History, place: int) -> str:
+def run_time(history: History, index: int) -> str:
     """Return the start of a run: its day, or day and minute if other runs started on that day."""
     days = [record.started[:10] for record in history.records]
-    return history.records[place].started[: 10 if days.count(days[place]) == 1 else 16].replace("T", " ")
+    return history.records[index].started[: 10 if days.count(days[index]) == 1 else 16].replace("T", " ")
 
 
 def _row(history: History, series: HeadlineSeries) -> AnswerRow:
@@ -198,7 +198,7 @@ def _document(history: History, gate: Gate) -> dict[str, Any]:
             "changes": [_series_fields(one) | _change_fields(history, step) for one, step in history.gate.failing],
             "lost": [{"headline": headline, "stack": stack} for headline, stack in history.gate.lost],
             "baseline_changes": [
-                _series_fields(one) | _change_fields(history, step) for one, step in history.gate.baseline_changes
+                _series_fields(one) | _change_fields(history, step) for one, step in history.gate.confounding
             ],
         },
     }
@@ -212,8 +212,8 @@ def _value_fields(cell: Cell | None) -> dict[str, Any] | None:
 
 def _change_fields(history: History, change: LevelChange) -> dict[str, Any]:
     folders = {
-        which: str(history.folders[place])
-        for which, place in (("from", change.at), ("earliest", change.earliest), ("latest", change.latest))
+        key: str(history.folders[index])
+        for key, index in (("from", change.at), ("earliest", change.earliest), ("latest", change.latest))
     }
     return folders | {
         "found": str(history.folders[change.detected_at]),

@@ -45,9 +45,9 @@ def application(
     with convert_write_errors(target, hint), target.open("x", encoding="utf-8") as file:
         file.write(converted.text)
     lines = [f"left out: {line}" for line in (*_find_override_files(compose), *converted.left_out)]
-    if converted.interpolated_variables:
+    if converted.embedded_variables:
         lines.append(
-            f"filled in: {', '.join(converted.interpolated_variables)}: {target} has their values, so protect it as "
+            f"filled in: {', '.join(converted.embedded_variables)}: {target} has their values, so protect it as "
             "you do the variables"
         )
     print_status(

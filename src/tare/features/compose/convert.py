@@ -1,25 +1,31 @@
 """Converter of a parsed Compose file to `application.toml` (pure: no I/O).
 
-Keys that decide what runs are kept: images, entry points and commands, users and folders, environments, ports, the
-start order, health checks and mounted files, with the values of variables. Keys about restarting, naming or counting
-services are left out, with a note. Keys without which the application would be another one are refused, all at once.
+`tare.features.compose.keys` has the keys that are kept and those that are refused.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from tare.features.compose.keys import (
+    CONFIG_HINT,
+    NAME_KEYS,
+    REFUSAL_HINTS,
+    RENAMED_KEYS,
+    SUPPORTED_KEYS,
+    TOP_LEVEL_KEYS,
+)
 from tare.features.compose.syntax import (
     Variables,
     dependencies_of,
     get_nested,
     interpolate,
     normalize_project_name,
+    parse_environment,
     parse_mount,
     parse_port,
     read_variables,
@@ -28,32 +34,6 @@ from tare.features.compose.syntax import (
 from tare.model.errors import Fault, SuiteError, did_you_mean
 from tare.model.units import format_setting
 
-# Keys that are copied, with their names in application.toml.
-_RENAMED_KEYS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}
-_SUPPORTED_KEYS = (
-    *("image", "entrypoint", "command", *_RENAMED_KEYS, "environment", "env_file", "ports", "expose"),
-    *("depends_on", "links", "healthcheck", "volumes"),
-)
-_CONFIG_HINT = "let `docker compose config` write a file that has all values in it, and give that"
-_REFUSAL_HINTS = {  # keys that are refused, each with a hint
-    "privileged": "an instance has no more rights than an application needs: leave this service out",
-    "devices": "an instance has no devices of the machine: leave this service out",
-    "cap_add": "an instance has no rights of the machine's administrator: leave this service out",
-    "device_cgroup_rules": "an instance has no devices of the machine: leave this service out",
-    "gpus": "an instance has no devices of the machine: leave this service out",
-    "userns_mode": "an instance has no rights of the machine's administrator: leave this service out",
-    "pid": "an instance sees only its processes: leave this service out",
-    "ipc": "services find each other over the network alone: leave this service out",
-    "volumes_from": "services find each other over the network alone: leave this service out",
-    "network_mode": "all services are on one network of tare's: leave it out",
-    "external_links": "what is outside of the file is no part of the application: leave it out",
-    "extra_hosts": "what is outside of the file is no part of the application: leave it out",
-    "secrets": "mount the file from the folder, in volumes",
-    "configs": "mount the file from the folder, in volumes",
-    "extends": _CONFIG_HINT,
-}
-_NAME_KEYS = ("container_name", "hostname", "domainname")
-_TOP_LEVEL_KEYS = ("services", "version", "name")
 _READY_WITHIN = "90s"  # the default of Compose: three checks, 30 s apart
 _EXAMPLE_LOAD = """
 [load]  # wrk asks for the first page: write here what your users do
@@ -71,11 +51,15 @@ pattern = '^Requests/sec: +{number}$'
 
 @dataclass(frozen=True)
 class ConvertedCompose:
-    """Text of `application.toml`, a line for each key that is left out, and the variables from outside of the file."""
+    """Result of a conversion: the `text` of `application.toml`, and a line for each key that is left out.
+
+    `embedded_variables` are the names of variables from the shell, `.env` and environment files whose values are in the
+    text, which may be secret.
+    """
 
     text: str
     left_out: tuple[str, ...]
-    interpolated_variables: tuple[str, ...] = ()
+    embedded_variables: tuple[str, ...] = ()
 
 
 def _read_nothing(_: str) -> str | None:
@@ -108,6 +92,11 @@ def convert_compose(
 
 @dataclass
 class _Conversion:
+    """Conversion of the Compose file `source`. It collects all faults and all lines about left-out keys.
+
+    `project` is the name of the Compose project, which is part of the names of the images that Compose builds.
+    """
+
     source: str
     context: ComposeContext
     variables: Variables
@@ -116,21 +105,19 @@ class _Conversion:
     left_out: list[str] = field(default_factory=list)
 
     def convert(self, document: object, under_test: str) -> ConvertedCompose:
-        table = document if isinstance(document, dict) else {}
-        name = str(self._interpolate("name", table["name"])) if "name" in table else ""
-        name = self.context.variables.get("COMPOSE_PROJECT_NAME", "") or name
-        self.project = normalize_project_name(name or PurePosixPath(self.context.folder).name)
+        """Convert the parsed file; raises SuiteError with all faults."""
+        self.project = self._project_name(document)
         services = self._find_services(document)
-        texts = {name: self._convert_service(name, service) for name, service in services.items()}
+        settings = {name: self._convert_service(name, service) for name, service in services.items()}
         chosen = self._choose_under_test(services, under_test) if services else ""
-        if chosen and "port" not in texts[chosen]:
+        if chosen and "port" not in settings[chosen]:
             hint = "write expose with the port on which it listens"
             self._add_fault(f"services.{chosen}", "it has no TCP port, and the load needs one", hint)
         order = self._sort_services(services)
         if self.faults:
             raise SuiteError(self.faults)
         tables = [f"[application]\nunder_test = {format_setting(chosen)}\n"]
-        tables += [_format_table(name, texts[name]) for name in order]
+        tables += [_format_table(name, settings[name]) for name in order]
         text = "\n".join(tables) + _EXAMPLE_LOAD
         return ConvertedCompose(text, tuple(self.left_out), tuple(sorted(self.variables.used)))
 
@@ -140,6 +127,13 @@ class _Conversion:
     def _leave_out(self, key: str, why: str = "") -> None:
         self.left_out.append(f"{key}: {why}" if why else key)
 
+    def _project_name(self, document: object) -> str:
+        """Return the name that Compose gives the project: of the shell, of the file, or else of its folder."""
+        table = document if isinstance(document, dict) else {}
+        in_file = str(self._interpolate("name", table["name"])) if "name" in table else ""
+        in_shell = self.context.variables.get("COMPOSE_PROJECT_NAME", "")
+        return normalize_project_name(in_shell or in_file or PurePosixPath(self.context.folder).name)
+
     def _find_services(self, document: object) -> dict[str, Mapping[str, object]]:
         """Return the services that an engine starts by default."""
         services = document.get("services") if isinstance(document, dict) else None
@@ -148,8 +142,8 @@ class _Conversion:
             return {}
         for name in document:
             if name == "include":
-                self._add_fault("include", "the services of other files are not read", _CONFIG_HINT)
-            elif name not in _TOP_LEVEL_KEYS and not str(name).startswith("x-"):
+                self._add_fault("include", "the services of other files are not read", CONFIG_HINT)
+            elif name not in TOP_LEVEL_KEYS and not str(name).startswith("x-"):
                 self._leave_out(str(name))
         started: dict[str, Mapping[str, object]] = {}
         for name, service in services.items():
@@ -165,7 +159,7 @@ class _Conversion:
         """Return the settings that are not null; fill in variables of kept keys, others need not be set."""
         present = {str(name): value for name, value in service.items() if value is not None}
         return {
-            name: self._interpolate(f"{key}.{name}", value) if name in _SUPPORTED_KEYS else value
+            name: self._interpolate(f"{key}.{name}", value) if name in SUPPORTED_KEYS else value
             for name, value in present.items()
         }
 
@@ -187,11 +181,11 @@ class _Conversion:
         """Return the settings of a service in application.toml."""
         key = f"services.{name}"
         for setting, value in service.items():
-            if setting in _REFUSAL_HINTS and value not in (False, [], {}, ""):
-                self._add_fault(f"{key}.{setting}", "cannot be kept", _REFUSAL_HINTS[setting])
-            elif setting in _NAME_KEYS:
+            if setting in REFUSAL_HINTS and value not in (False, [], {}, ""):
+                self._add_fault(f"{key}.{setting}", "cannot be kept", REFUSAL_HINTS[setting])
+            elif setting in NAME_KEYS:
                 self._leave_out(f"{key}.{setting}", f"the others find it by the name {name}")
-            elif setting not in {*_SUPPORTED_KEYS, *_REFUSAL_HINTS, "build"} and not setting.startswith("x-"):
+            elif setting not in {*SUPPORTED_KEYS, *REFUSAL_HINTS, "build"} and not setting.startswith("x-"):
                 self._leave_out(f"{key}.{setting}")
         self._refuse_unsupported(key, service)
         settings: dict[str, object] = {"from": self._convert_image(key, service), **self._convert_program(key, service)}
@@ -211,7 +205,7 @@ class _Conversion:
     def _refuse_unsupported(self, key: str, service: Mapping[str, object]) -> None:
         """Add faults for devices, services that end, and link aliases, which are nested in keys that may be kept."""
         if get_nested(service, "deploy", "resources", "reservations", "devices"):
-            self._add_fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", _REFUSAL_HINTS["devices"])
+            self._add_fault(f"{key}.deploy.resources.reservations.devices", "cannot be kept", REFUSAL_HINTS["devices"])
         for name in dependencies_of(service):
             if get_nested(service, "depends_on", name, "condition") == "service_completed_successfully":
                 hint = f"do what {name} does in the image, or at the start of a service that stays"
@@ -254,7 +248,7 @@ class _Conversion:
             elif not settings.get("entry_point"):
                 hint = "leave it out to use that of the image, or write the whole program in entrypoint"
                 self._add_fault(f"{key}.command", "an image's command cannot be taken away alone", hint)
-        for name, new_name in _RENAMED_KEYS.items():
+        for name, new_name in RENAMED_KEYS.items():
             if service.get(name, "") != "":
                 settings[new_name] = str(service[name])
         return settings
@@ -273,36 +267,36 @@ class _Conversion:
         return []
 
     def _convert_environment(self, key: str, environment: object) -> dict[str, str]:
-        if isinstance(environment, list):
-            pairs = [str(each).partition("=")[::2] if "=" in str(each) else (str(each), None) for each in environment]
-            environment = dict(pairs)
-        if not isinstance(environment, dict):
+        table = parse_environment(environment)
+        if table is None:
             self._add_fault(key, "neither a table nor a list", "write NAME: value")
             return {}
         variables = {}
-        for name, value in environment.items():
-            text = self.variables.get(str(name)) if value is None else value
+        for name, value in table.items():
+            text = self.variables.get(name) if value is None else value
             if text is None:
                 self._leave_out(f"{key}.{name}", "it is not set")
             else:
-                variables[str(name)] = json.dumps(text) if isinstance(text, bool) else str(text)
+                variables[name] = text
         self._refuse_placeholders(key, variables.values())
         return variables
 
     def _refuse_placeholders(self, key: str, texts: object) -> None:
         """Add a fault for texts with placeholders of application.toml, which tare would replace."""
-        for place in ("{listen}", "{port}"):
-            if any(place in str(each) for each in (texts if isinstance(texts, Iterable) else ())):
-                self._add_fault(key, f"it has {place}, which tare would fill in", "write it otherwise in the image")
+        for placeholder in ("{listen}", "{port}"):
+            if any(placeholder in str(text) for text in (texts if isinstance(texts, Iterable) else ())):
+                self._add_fault(
+                    key, f"it has {placeholder}, which tare would fill in", "write it otherwise in the image"
+                )
 
     def _read_env_files(self, key: str, entries: object) -> dict[str, str]:
         """Return the variables of environment files; later files override earlier ones."""
         variables: dict[str, str] = {}
         for each in entries if isinstance(entries, list) else [entries]:
-            described = each if isinstance(each, dict) else {"path": each}
-            path = self._relative_path(key, str(described.get("path", "")))
+            entry = each if isinstance(each, dict) else {"path": each}
+            path = self._relative_path(key, str(entry.get("path", "")))
             text = self.context.read(path) if path else ""
-            if text is None and described.get("required", True) is not True:
+            if text is None and entry.get("required", True) is not True:
                 self._leave_out(key, f"there is no {path}")
             elif text is None:
                 self._add_fault(key, f"there is no file {path}", "write it, or take it out of env_file")
@@ -347,13 +341,13 @@ class _Conversion:
             self._refuse_placeholders(f"{key}.test", [test])
             words = ["sh", "-c", test]
         else:
-            kind, *words = self._split_words(f"{key}.test", test) or ["NONE"]
-            if kind == "CMD-SHELL":
+            form, *words = self._split_words(f"{key}.test", test) or ["NONE"]
+            if form == "CMD-SHELL":
                 words = ["sh", "-c", *words]
-            elif kind == "NONE":
+            elif form == "NONE":
                 return {}
-            elif kind != "CMD":
-                self._add_fault(f"{key}.test", f"it begins with {kind}", "its first word is CMD, CMD-SHELL or NONE")
+            elif form != "CMD":
+                self._add_fault(f"{key}.test", f"it begins with {form}", "its first word is CMD, CMD-SHELL or NONE")
         return {"ready_command": words, "ready_within": _READY_WITHIN}
 
     def _convert_volumes(self, key: str, volumes: object) -> dict[str, str]:

@@ -6,6 +6,7 @@ and uses an empty text, which would silently measure another application.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -176,6 +177,23 @@ def parse_mount(entry: object) -> tuple[str, str]:
     if not colon:
         return "", source
     return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]
+
+
+def parse_environment(environment: object) -> dict[str, str | None] | None:
+    """Return the variables of a table or a list of NAME=value; None for any other value.
+
+    The value of a variable is None if the file has only its name: engines then take the value from the shell.
+    """
+    if isinstance(environment, list):
+        entries = (str(each).partition("=") for each in environment)
+        return {name: value if equals else None for name, equals, value in entries}
+    if not isinstance(environment, dict):
+        return None
+    return {
+        # YAML's true is a text for engines, and spelled as in the file.
+        str(name): json.dumps(value) if isinstance(value, bool) else None if value is None else str(value)
+        for name, value in environment.items()
+    }
 
 
 def sort_by_dependency(services: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:

@@ -144,43 +144,47 @@ def _times_by_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict
 
 
 @dataclass(frozen=True)
-class Family:
+class MetricFamily:
     """Metric family. OpenMetrics requires that its unit, if it has one, ends its name."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    metric_type: Literal["counter", "gauge"]
     unit: str
     help_text: str
 
     @property
     def metric(self) -> str:
         """The name of its samples."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
+        return f"{self.name}_total" if self.metric_type == "counter" else self.name
 
 
-CPU = Family("tare_cpu_seconds", "counter", "seconds", "CPU time of all CPUs; softirq is part of system.")
-EACH_CPU = Family("tare_each_cpu_seconds", "counter", "seconds", "CPU time of each CPU; softirq is part of system.")
-MEMORY = Family(
+CPU = MetricFamily("tare_cpu_seconds", "counter", "seconds", "CPU time of all CPUs; softirq is part of system.")
+EACH_CPU = MetricFamily(
+    "tare_each_cpu_seconds", "counter", "seconds", "CPU time of each CPU; softirq is part of system."
+)
+MEMORY = MetricFamily(
     "tare_memory_bytes",
     "gauge",
     "bytes",
     "Of a host, memory that is not available; of an instance, resident set sizes.",
 )
-CHARGED = Family("tare_charged_bytes", "gauge", "bytes", "Memory charged to the control group, with the page cache.")
-SWAP = Family("tare_swap_bytes", "gauge", "bytes", "What lies in swap.")
-SWAPPED = Family("tare_swapped_bytes", "counter", "bytes", "What came back from swap (in), or went there (out).")
-DISK = Family("tare_disk_bytes", "counter", "bytes", "Bytes that disks read and wrote.")
-DISK_OPERATIONS = Family("tare_disk_operations", "counter", "", "Reads and writes that disks have done.")
-DISK_BUSY = Family("tare_disk_busy_seconds", "counter", "seconds", "Time in which disks were at work.")
-NETWORK = Family("tare_network_bytes", "counter", "bytes", "Bytes received and sent.")
-PACKETS = Family("tare_network_packets", "counter", "", "Packets received and sent.")
-SWITCHES = Family("tare_context_switches", "counter", "", "Context switches.")
-INTERRUPTS = Family("tare_interrupts", "counter", "", "Interrupts served.")
-PRESSURE = Family(
+CHARGED = MetricFamily(
+    "tare_charged_bytes", "gauge", "bytes", "Memory charged to the control group, with the page cache."
+)
+SWAP = MetricFamily("tare_swap_bytes", "gauge", "bytes", "What lies in swap.")
+SWAPPED = MetricFamily("tare_swapped_bytes", "counter", "bytes", "What came back from swap (in), or went there (out).")
+DISK = MetricFamily("tare_disk_bytes", "counter", "bytes", "Bytes that disks read and wrote.")
+DISK_OPERATIONS = MetricFamily("tare_disk_operations", "counter", "", "Reads and writes that disks have done.")
+DISK_BUSY = MetricFamily("tare_disk_busy_seconds", "counter", "seconds", "Time in which disks were at work.")
+NETWORK = MetricFamily("tare_network_bytes", "counter", "bytes", "Bytes received and sent.")
+PACKETS = MetricFamily("tare_network_packets", "counter", "", "Packets received and sent.")
+SWITCHES = MetricFamily("tare_context_switches", "counter", "", "Context switches.")
+INTERRUPTS = MetricFamily("tare_interrupts", "counter", "", "Interrupts served.")
+PRESSURE = MetricFamily(
     "tare_pressure_seconds", "counter", "seconds", "Time in which some tasks, or all (full), waited for the resource."
 )
 
-FAMILY_OF_COLUMN: dict[str, tuple[Family, Labels]] = {
+FAMILY_OF_COLUMN: dict[str, tuple[MetricFamily, Labels]] = {
     **{f"cpu_{mode}": (CPU, (("mode", mode),)) for mode in ("user", "system", "iowait", "softirq", "steal")},
     "memory_bytes": (MEMORY, ()),
     "charged_bytes": (CHARGED, ()),
@@ -202,7 +206,7 @@ FAMILY_OF_COLUMN: dict[str, tuple[Family, Labels]] = {
 FAMILIES = (*dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()), EACH_CPU)
 
 
-def _metric_values(sample: TelemetrySample) -> Iterator[tuple[Family, Labels, float]]:
+def _metric_values(sample: TelemetrySample) -> Iterator[tuple[MetricFamily, Labels, float]]:
     """Yield the values of a sample, each with its family and the labels in addition to those of the sample."""
     for column, value in sample.values.items():
         if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have more columns
@@ -213,7 +217,7 @@ def _metric_values(sample: TelemetrySample) -> Iterator[tuple[Family, Labels, fl
                 yield EACH_CPU, (("cpu", str(number)), ("mode", mode)), value
 
 
-def format_series(family: Family, *labels: Labels) -> str:
+def format_series(family: MetricFamily, *labels: Labels) -> str:
     """Return the name of a series with all these labels."""
     return f"{family.metric}{{{','.join(written for each in labels if (written := _format_labels(each)))}}}"
 
@@ -233,11 +237,11 @@ class _Spool:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._files: dict[tuple[Family, Labels], Path] = {}
-        self._waiting: dict[tuple[Family, Labels], list[str]] = {}
+        self._files: dict[tuple[MetricFamily, Labels], Path] = {}
+        self._waiting: dict[tuple[MetricFamily, Labels], list[str]] = {}
         self._count = 0
 
-    def add(self, family: Family, labels: Labels, line: str) -> None:
+    def add(self, family: MetricFamily, labels: Labels, line: str) -> None:
         """Add a line of a family; `labels` are those in addition to the labels of the sample."""
         self._waiting.setdefault((family, labels), []).append(line)
         self._count += 1
@@ -253,7 +257,7 @@ class _Spool:
         self._waiting.clear()
         self._count = 0
 
-    def read_texts(self, family: Family) -> Iterator[str]:
+    def read_texts(self, family: MetricFamily) -> Iterator[str]:
         """Yield the text of a family in pieces of at most 1 Mi characters."""
         for path in [path for (each, _), path in self._files.items() if each == family]:
             with path.open(encoding="utf-8") as file:
@@ -279,9 +283,9 @@ def format_samples(samples: Iterable[TelemetrySample]) -> Iterator[str]:
     yield "# EOF\n"
 
 
-def _family_header(family: Family) -> str:
+def _family_header(family: MetricFamily) -> str:
     unit = f"# UNIT {family.name} {family.unit}\n" if family.unit else ""
-    return f"# TYPE {family.name} {family.kind}\n{unit}# HELP {family.name} {family.help_text}\n"
+    return f"# TYPE {family.name} {family.metric_type}\n{unit}# HELP {family.name} {family.help_text}\n"
 
 
 def export(

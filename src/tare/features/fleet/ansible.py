@@ -116,9 +116,9 @@ def open_playbooks(inventory: Path, stop: Event) -> Iterator[Playbooks]:
         raise TareError("ansible-runner is not installed", _INSTALL_HINT) from error
     with tempfile.TemporaryDirectory(prefix="tare-fleet-") as name:
         folder = Path(name)
-        place = folder / "collections/ansible_collections/tare"
-        place.mkdir(parents=True)
-        (place / "bench").symlink_to(find_collection())
+        collections = folder / "collections/ansible_collections/tare"
+        collections.mkdir(parents=True)
+        (collections / "bench").symlink_to(find_collection())
         yield Playbooks(inventory, folder, stop)
 
 
@@ -227,19 +227,19 @@ def _refuse_odd_names(servers: Sequence[str], path: Path) -> None:
 def _refuse_duplicates(servers: Sequence[str], variables: Mapping[str, Any], path: Path) -> None:
     known: dict[tuple[str, str], str] = {}
     for name in servers:
-        place = _address(name, variables)
-        if earlier := known.get(place):
-            message = f"{path}: {earlier} and {name} are one machine, {place[0]}"
+        address = _address(name, variables)
+        if earlier := known.get(address):
+            message = f"{path}: {earlier} and {name} are one machine, {address[0]}"
             raise UsageError(message, "its runs would disturb each other: name it once")
-        known[place] = name
+        known[address] = name
 
 
 def _refuse_clients_as_servers(
     servers: Sequence[str], clients: Sequence[str], variables: Mapping[str, Any], path: Path
 ) -> None:
-    places = {_address(name, variables): name for name in servers}
+    servers_by_address = {_address(name, variables): name for name in servers}
     for name in clients:
-        if server := places.get(_address(name, variables)):
+        if server := servers_by_address.get(_address(name, variables)):
             message = f"{path}: {name} is a client, and the server {server}"
             raise UsageError(message, "a load on the server's machine takes its CPU time: name another machine")
 

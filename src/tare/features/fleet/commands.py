@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +30,7 @@ from tare.features.compare.commands import (
     StackOption,
     parse_compare_options,
 )
-from tare.features.compare.two_runs import CompareOptions
+from tare.features.compare.run_comparison import CompareOptions
 from tare.features.fleet.ansible import Inventory, TaskResult, open_playbooks, read_inventory
 from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, is_fleet, run_folders
 from tare.features.fleet.controller import Controller, FleetOptions, StopRequested, files_to_upload
@@ -80,10 +80,10 @@ def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
         Console(stderr=True).status("asking the machines"),
         _open_controller(options, state, lambda: None, saves_state=False) as controller,
     ):
-        kinds = controller.identify_machines()
+        machine_types = controller.identify_machines()
     console = create_console(160)
     console.print(plan_table(parsed, state))
-    for line in plan_lines(parsed, state, kinds):
+    for line in plan_lines(parsed, state, machine_types):
         console.print(line, style="dim", soft_wrap=True)
 
 
@@ -95,31 +95,34 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
     """
     parsed, _, servers = _require_suite_and_inventory(suite, inventory, "run")
     machines = read_inventory(servers)
-    place = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{parsed.name}"
-    state = _resume_fleet(place, parsed, machines.servers) if place.exists() else _create_fleet(place, parsed, machines)
+    folder = folder or _FLEETS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{parsed.name}"
+    if folder.exists():
+        state = _resume_fleet(folder, parsed, machines.servers)
+    else:
+        state = _create_fleet(folder, parsed, machines)
     state.inventory = str(servers.resolve())
-    options = FleetOptions(parsed, place / "suite.toml", place, _role_variables(parsed))
+    options = FleetOptions(parsed, folder / "suite.toml", folder, _role_variables(parsed))
     with (
-        hold_controller_lock(place),
+        hold_controller_lock(folder),
         _show_machines(state) as report_changes,
         _open_controller(options, state, report_changes) as controller,
     ):
         try:
-            kinds = controller.identify_machines()
-            report_changes(*plan_lines(parsed, state, kinds))
+            machine_types = controller.identify_machines()
+            report_changes(*plan_lines(parsed, state, machine_types))
             controller.prepare()
             controller.measure()
             controller.clean()
         except StopRequested:
-            _stop_runs(controller, place)
-    _finish(state, place)
+            _stop_runs(controller, folder)
+    _finish(state, folder)
 
 
 @fleet.command()
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
     """Show the progress of each machine."""
-    place = _find_fleet(suite, folder)
-    state, is_controlled = read(place), has_controller(place)
+    folder = _find_fleet(suite, folder)
+    state, is_controlled = read(folder), has_controller(folder)
     if as_json:
         print(json.dumps(to_document(state) | {"controlled": is_controlled}, indent=1))
         return
@@ -129,28 +132,28 @@ def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = F
         console.print(note, style="yellow", soft_wrap=True)
     last = max((each.seen for each in state.members.values()), default=0.0)
     ago = f", as of {time.time() - last:.0f} s ago" if last else ""
-    console.print(f"{place}{ago}: {'it is measured now' if is_controlled else 'no tare watches it now'}", style="dim")
+    console.print(f"{folder}{ago}: {'it is measured now' if is_controlled else 'no tare watches it now'}", style="dim")
     if not is_controlled and state.in_states("runs"):
-        console.print(f"go on: tare fleet run -i {state.inventory} SUITE --fleet {place}", style="dim", soft_wrap=True)
+        console.print(f"go on: tare fleet run -i {state.inventory} SUITE --fleet {folder}", style="dim", soft_wrap=True)
 
 
 @fleet.command()
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     """Copy the runs from the machines, finished or not."""
-    place = _find_fleet(suite, folder)
-    state = read(place)
-    suite_path = place / "suite.toml"
-    options = FleetOptions(read_suite(suite_path, folder=Path(state.suite_folder)), suite_path, place)
-    begun = [each for each in state.members.values() if each.start and each.state != "collected"]
+    folder = _find_fleet(suite, folder)
+    state = read(folder)
+    suite_path = folder / "suite.toml"
+    options = FleetOptions(read_suite(suite_path, folder=Path(state.suite_folder)), suite_path, folder)
+    uncollected = [each for each in state.members.values() if each.start and each.state != "collected"]
     # Another process may measure the fleet: its state must not be overwritten by an older one.
-    with _open_controller(options, state, lambda: None, saves_state=not has_controller(place)) as controller:
-        controller.collect(begun)
-    failed = [f"{each.name}: {each.reason}" for each in begun if each.reason]
+    with _open_controller(options, state, lambda: None, saves_state=not has_controller(folder)) as controller:
+        controller.collect(uncollected)
+    failed = [f"{each.name}: {each.reason}" for each in uncollected if each.reason]
     for line in failed:
         print_status(line, style="yellow")
-    if failed and len(failed) == len(begun):
-        raise TareError(f"{place}: no run could be brought here", "fix what is said above, and collect again")
-    print_status(f"{len(begun) - len(failed)} runs are here as far as they are: tare compare {place}")
+    if failed and len(failed) == len(uncollected):
+        raise TareError(f"{folder}: no run could be brought here", "fix what is said above, and collect again")
+    print_status(f"{len(uncollected) - len(failed)} runs are here as far as they are: tare compare {folder}")
 
 
 @fleet.command()
@@ -163,16 +166,16 @@ def clean(
     machines = read_inventory(path).servers
     failed: dict[str, str] = {}
 
-    def learn(result: TaskResult) -> None:
+    def record_failure(result: TaskResult) -> None:
         if result.outcome != "ok":
             failed[result.machine] = result.reason
 
     with (
         Console(stderr=True).status("cleaning the machines"),
         stop_event() as stop,
-        open_playbooks(path, stop) as books,
+        open_playbooks(path, stop) as playbooks,
     ):
-        books.run("clean", machines, {"tare_remove": remove}, learn)
+        playbooks.run("clean", machines, {"tare_remove": remove}, record_failure)
     for name, reason in failed.items():
         print_status(f"{name}: {reason}", style="yellow")
     if failed:
@@ -241,15 +244,15 @@ def _find_fleet(suite: Path | None, folder: Path | None) -> Path:
 
 @contextmanager
 def _open_controller(
-    options: FleetOptions, state: Fleet, tell: Any, *, saves_state: bool = True
+    options: FleetOptions, state: Fleet, report: Callable[[], None], *, saves_state: bool = True
 ) -> Iterator[Controller]:
-    with stop_event() as stop, open_playbooks(Path(state.inventory), stop) as books:
-        yield Controller(options, state, books, tell, stop, _POLL_INTERVAL_SECONDS, saves_state)
+    with stop_event() as stop, open_playbooks(Path(state.inventory), stop) as playbooks:
+        yield Controller(options, state, playbooks, report, stop, _POLL_INTERVAL_SECONDS, saves_state)
 
 
 def _new_fleet(suite: Suite, machines: Inventory) -> Fleet:
-    begun = {name: Member(name) for name in machines.servers}
-    return Fleet(suite.name, str(machines.path.resolve()), begun, suite_folder=str(suite.folder.absolute()))
+    members = {name: Member(name) for name in machines.servers}
+    return Fleet(suite.name, str(machines.path.resolve()), members, suite_folder=str(suite.folder.absolute()))
 
 
 def _stop_runs(controller: Controller, folder: Path) -> None:
@@ -299,8 +302,11 @@ def _role_variables(suite: Suite) -> dict[str, Any]:
 
 
 @contextmanager
-def _show_machines(state: Fleet) -> Iterator[Any]:
-    """Context manager: show the machines in a live table; without a terminal, print a line for each change."""
+def _show_machines(state: Fleet) -> Iterator[Callable[..., None]]:
+    """Context manager: show the machines in a live table; without a terminal, print a line for each change.
+
+    Yield a function to call after a change. It prints its arguments and the fleet's notes, each line once.
+    """
     console = Console(stderr=True)
     printed: set[str] = set()
     last: dict[str, str] = {}  # last line by machine, and for the preparation of all machines
@@ -350,9 +356,9 @@ def _read_fleets(before: Path, after: Path | None, options: CompareOptions) -> F
 
 def _report_fleet(result: FleetComparison, out: Path | None) -> tuple[Path, ...]:
     """Write the report of a fleet, a page and JSON; return their paths."""
-    place = out or result.folders[0] / "report"
-    place.mkdir(parents=True, exist_ok=True)
-    page, data = place / "index.html", place / "report.json"
+    out = out or result.folders[0] / "report"
+    out.mkdir(parents=True, exist_ok=True)
+    page, data = out / "index.html", out / "report.json"
     with convert_write_errors(page, "choose another folder with --out"):
         page.write_bytes(render(result))
         data.write_text(answer(result).document() + "\n", encoding="utf-8")

@@ -1,8 +1,9 @@
 """Comparison of stacks on each machine type of a fleet, with intervals for machines that were not measured.
 
-A fleet is a folder with a run folder for each machine, named after it. Machines of one type ("kind") have the same
-architecture, CPU, number of CPUs, virtualization below, kernel and memory. In each run, stacks are compared with the
-baseline block by block; the value of a machine is the mean of its blocks. See `tare.features.fleet.random_effects`.
+A fleet is a folder with a run folder for each machine, named after it. Machines of one type (in the output, "kind")
+have the same architecture, CPU, number of CPUs, virtualization below, kernel and memory. In each run, stacks are
+compared with the baseline block by block; the value of a machine is the mean of its blocks. See
+`tare.features.fleet.random_effects`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from numpy.typing import NDArray
 
 from tare.features.compare.changes import make_cell_like
 from tare.features.compare.comparability import has_different_memory, require_same_units
+from tare.features.compare.gate import GateResult, judge_gate
+from tare.features.compare.run_comparison import CompareOptions
 from tare.features.compare.run_series import RunDigest, SeriesKey, drop_incomparable_workloads, require_stacks
-from tare.features.compare.two_runs import CompareOptions, GateResult, judge_gate
 from tare.features.fleet.headline_cache import load_digests
 from tare.features.fleet.random_effects import (
     MIN_MACHINES,
@@ -40,7 +42,7 @@ _RECORD_FILE = "run.json"
 
 
 @dataclass(frozen=True)
-class MachineKind:
+class FleetMachineType:
     """Machine type: a letter as its name, the facts of one of its machines, and the names of all."""
 
     name: str
@@ -62,7 +64,7 @@ class OutlierMachine:
 
 
 @dataclass(frozen=True)
-class KindResult:
+class TypeResult:
     """Result of a stack in a headline on a machine type.
 
     `cell` has the mean ratio, and the prediction interval for a machine that was not measured; its `n` counts machines.
@@ -71,7 +73,7 @@ class KindResult:
     itself (`is_baseline`) are relative to the mean of the type, and nothing is decided.
     """
 
-    kind: str
+    machine_type: str
     is_baseline: bool
     cell: Cell
     cells: Mapping[str, Cell]
@@ -106,8 +108,8 @@ class FleetComparison:
     suites: tuple[str, ...]
     baseline: str
     margin: float
-    kinds: tuple[MachineKind, ...]
-    results: tuple[KindResult, ...]
+    machine_types: tuple[FleetMachineType, ...]
+    results: tuple[TypeResult, ...]
     statements: tuple[str, ...]
     gate: GateResult
 
@@ -117,15 +119,17 @@ class FleetComparison:
         verdicts: dict[SeriesKey, dict[str, Verdict]] = {}
         for each in self.results:
             if not each.is_baseline:
-                verdicts.setdefault((each.cell.headline, each.cell.stack), {})[each.kind] = each.cell.verdict
-        return tuple(Generalization(*key, found) for key, found in verdicts.items()) if len(self.kinds) > 1 else ()
+                verdicts.setdefault((each.cell.headline, each.cell.stack), {})[each.machine_type] = each.cell.verdict
+        return (
+            tuple(Generalization(*key, found) for key, found in verdicts.items()) if len(self.machine_types) > 1 else ()
+        )
 
 
 @dataclass(frozen=True)
-class _KindSamples:
+class _TypeSamples:
     """Values of a stack in a headline on a machine type: the cell and the blocks of each machine."""
 
-    kind: str
+    machine_type: str
     is_baseline: bool
     cells: Mapping[str, Cell]
     logs: Mapping[str, MachineSample]
@@ -153,7 +157,10 @@ def compare_machines(folder: Path, options: CompareOptions, progress: Callable[[
     """Compare the stacks on each machine type; raises UsageError. `progress` is called with the number of runs read."""
     machines, statements = _read_machines(folder, options.baseline, options.stacks, progress)
     by_name, baseline = {each.name: each for each in machines}, machines[0].run.baseline
-    samples = [(kind, list(_samples_of_kind(kind, by_name, baseline))) for kind in group_by_kind(_facts(machines))]
+    samples = [
+        (machine_type, list(_samples_of_type(machine_type, by_name, baseline)))
+        for machine_type in group_by_type(_facts(machines))
+    ]
     return _decide((folder,), machines, samples, statements, options)
 
 
@@ -181,8 +188,10 @@ def compare_fleets(
     compared = [later[name] for name in both if name not in changed]
     if not compared:
         raise UsageError(f"{before} and {after} have no machine in common", "a change is that of a machine by its name")
-    kinds = group_by_kind(_facts(compared), software=False)
-    samples = [(kind, list(_changes_of_kind(kind, earlier, later, new[0].run.baseline))) for kind in kinds]
+    samples = [
+        (machine_type, list(_changes_of_type(machine_type, earlier, later, new[0].run.baseline)))
+        for machine_type in group_by_type(_facts(compared), software=False)
+    ]
     return _decide((before, after), compared, samples, tuple(lines), options)
 
 
@@ -235,21 +244,22 @@ def _differences(machines: Sequence[_MachineRun]) -> Iterator[str]:
             yield f"the runs have several {noun}: {', '.join(text[:12] if name == 'image' else text for text in texts)}"
 
 
-def group_by_kind(machines: Mapping[str, Facts], *, software: bool = True) -> tuple[MachineKind, ...]:
+def group_by_type(machines: Mapping[str, Facts], *, software: bool = True) -> tuple[FleetMachineType, ...]:
     """Group machines by type, the largest group first. Kernels are compared only with `software`."""
-    kinds: list[list[str]] = []
+    groups: list[list[str]] = []
     for name, facts in machines.items():
-        for kind in kinds:
-            other = machines[kind[0]]
+        for group in groups:
+            other = machines[group[0]]
             if not _is_different_hardware(facts, other) and not (software and facts.kernel != other.kernel):
-                kind.append(name)
+                group.append(name)
                 break
         else:
-            kinds.append([name])
-    kinds.sort(key=lambda kind: -len(kind))
-    letters = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(kinds)))
+            groups.append([name])
+    groups.sort(key=len, reverse=True)
+    letters = (f"{chr(ord('A') + at % 26)}{at // 26 or ''}" for at in range(len(groups)))
     return tuple(
-        MachineKind(letter, machines[kind[0]], tuple(kind)) for letter, kind in zip(letters, kinds, strict=True)
+        FleetMachineType(letter, machines[group[0]], tuple(group))
+        for letter, group in zip(letters, groups, strict=True)
     )
 
 
@@ -259,50 +269,53 @@ def _is_different_hardware(one: Facts, other: Facts) -> bool:
     return first != second or has_different_memory(one, other)
 
 
-def _samples_of_kind(kind: MachineKind, machines: Mapping[str, _MachineRun], baseline: str) -> Iterator[_KindSamples]:
+def _samples_of_type(
+    machine_type: FleetMachineType, machines: Mapping[str, _MachineRun], baseline: str
+) -> Iterator[_TypeSamples]:
     """Yield each stack in each headline, with the machines of a type that have a value."""
-    runs = {name: machines[name].run.cells for name in kind.machines}
+    runs = {name: machines[name].run.cells for name in machine_type.machines}
     for key in dict.fromkeys(key for cells in runs.values() for key in cells):
         entries = {name: cells[key] for name, cells in runs.items() if key in cells}
         cells = {name: cell for name, (cell, _) in entries.items()}
         logs = {name: sample for name, (_, sample) in entries.items()}
-        yield _KindSamples(kind.name, key[1] == baseline, cells, logs)
+        yield _TypeSamples(machine_type.name, key[1] == baseline, cells, logs)
 
 
-def _changes_of_kind(
-    kind: MachineKind, before: Mapping[str, _MachineRun], after: Mapping[str, _MachineRun], baseline: str
-) -> Iterator[_KindSamples]:
+def _changes_of_type(
+    machine_type: FleetMachineType, before: Mapping[str, _MachineRun], after: Mapping[str, _MachineRun], baseline: str
+) -> Iterator[_TypeSamples]:
     """Yield the change of each stack in each headline: the difference of two means, machine by machine."""
-    runs = {name: (before[name].run.cells, after[name].run.cells) for name in kind.machines}
+    runs = {name: (before[name].run.cells, after[name].run.cells) for name in machine_type.machines}
     for key in dict.fromkeys(key for _, cells in runs.values() for key in cells):
         have = {name: (old[key], new[key]) for name, (old, new) in runs.items() if key in old and key in new}
         if have and key[1] != baseline:
             cells = {name: new[0] for name, (_, new) in have.items()}
             logs = {name: new[1].relative_to(old[1]) for name, (old, new) in have.items()}
-            yield _KindSamples(kind.name, is_baseline=False, cells=cells, logs=logs)
+            yield _TypeSamples(machine_type.name, is_baseline=False, cells=cells, logs=logs)
 
 
 def _decide(
     folders: tuple[Path, ...],
     machines: Sequence[_MachineRun],
-    samples_by_kind: Sequence[tuple[MachineKind, Sequence[_KindSamples]]],
+    samples_by_type: Sequence[tuple[FleetMachineType, Sequence[_TypeSamples]]],
     statements: tuple[str, ...],
     options: CompareOptions,
 ) -> FleetComparison:
     """Decide all cells together: at most 5 % of the decided ones are expected to be false."""
     baseline = machines[-1].run.baseline
     margin = machines[-1].record.margin if options.margin is None else options.margin
-    judged = [each.means for _, samples in samples_by_kind for each in samples if not each.is_baseline]
+    judged = [each.means for _, samples in samples_by_type for each in samples if not each.is_baseline]
     if not judged:
         raise TareError(f"{folders[-1]}: nothing can be compared with {baseline}", "a comparison needs two stacks")
     share = false_share_per_cell(judged, margin)
     results = tuple(
-        _judge_kind(each, share, margin, len(samples)) for _, samples in samples_by_kind for each in samples
+        _judge_type(each, share, margin, len(samples)) for _, samples in samples_by_type for each in samples
     )
     cells = [each.cell for each in results if not each.is_baseline]
     suites = tuple(dict.fromkeys(each.record.suite for each in machines))
-    kinds, gate = tuple(kind for kind, _ in samples_by_kind), judge_gate(options.fail_on, cells, ())
-    return FleetComparison(folders, suites, baseline, margin, kinds, results, statements, gate)
+    machine_types = tuple(machine_type for machine_type, _ in samples_by_type)
+    gate = judge_gate(options.fail_on, cells, ())
+    return FleetComparison(folders, suites, baseline, margin, machine_types, results, statements, gate)
 
 
 def false_share_per_cell(means: Sequence[NDArray[np.float64]], margin: float) -> float:
@@ -322,17 +335,17 @@ def false_share_per_cell(means: Sequence[NDArray[np.float64]], margin: float) ->
     return alpha * max(counts, default=1) / len(means)
 
 
-def _judge_kind(samples: _KindSamples, share: float, margin: float, value_count: int) -> KindResult:
+def _judge_type(samples: _TypeSamples, share: float, margin: float, value_count: int) -> TypeResult:
     """Return the result of a machine type; outliers are adjusted for `value_count` values of the type."""
     means, first = samples.means, next(iter(samples.cells.values()))
     variance = estimate_variance([*samples.logs.values()])
     by_name = dict(zip(samples.cells, means.tolist(), strict=True))
-    return KindResult(
-        samples.kind,
+    return TypeResult(
+        samples.machine_type,
         samples.is_baseline,
         make_cell_like(first, "baseline", n=len(means), ratio=1.0)
         if samples.is_baseline
-        else _kind_cell(first, means, share, margin),
+        else _predict_cell(first, means, share, margin),
         samples.cells,
         by_name,
         {name: group.count for name, group in samples.logs.items()},
@@ -350,7 +363,7 @@ def _judge_kind(samples: _KindSamples, share: float, margin: float, value_count:
     )
 
 
-def _kind_cell(first: Cell, means: NDArray[np.float64], share: float, margin: float) -> Cell:
+def _predict_cell(first: Cell, means: NDArray[np.float64], share: float, margin: float) -> Cell:
     """Return the cell of a machine type with the prediction interval for a machine that was not measured."""
     mean, half = float(means.mean()), half_width(means, share)
     known = math.isfinite(half)

@@ -14,7 +14,7 @@ from threading import Event
 from typing import Any
 
 from tare.features.fleet.ansible import Playbooks, TaskResult
-from tare.features.fleet.comparison import MachineKind, group_by_kind
+from tare.features.fleet.comparison import FleetMachineType, group_by_type
 from tare.features.fleet.state import (
     GONE_STATES,
     JOURNAL_BYTES,
@@ -81,14 +81,14 @@ class Controller:
 
     # --- before ------------------------------------------------------------------------------------------------------
 
-    def identify_machines(self) -> tuple[MachineKind, ...]:
+    def identify_machines(self) -> tuple[FleetMachineType, ...]:
         """Read the facts of the machines, assign the blocks of a new fleet, and return the machine types.
 
         Machines that were lost or have failed are retried. Raises TareError if no machine can be reached.
         """
         members = self.fleet.members
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             if result.outcome == "ok":
                 member.facts, member.seen = parse_facts(result.text), time.time()
                 if member.state in GONE_STATES and member.blocks:
@@ -97,24 +97,27 @@ class Controller:
                 self._mark_gone(member, "lost", result.reason)
             self.report()
 
-        self._run_playbook("ask", [*members.values()], learn, tare_scripts=dict.fromkeys(members, facts_script()))
+        self._run_playbook(
+            "ask", [*members.values()], handle_result, tare_scripts=dict.fromkeys(members, facts_script())
+        )
         answered = {name: each.facts for name, each in members.items() if each.facts}
         if not any(each.state not in GONE_STATES for each in members.values()):
             first = next(iter(members.values()))
             message = f"no machine can be reached; {first.name}: {first.reason}"
             raise TareError(message, "ansible -i INVENTORY servers -m ping tries it")
-        kinds = group_by_kind(answered)
+        machine_types = group_by_type(answered)
         if not any(each.blocks for each in members.values()):
-            for kind in kinds:
-                self._assign_kind(kind)
+            for machine_type in machine_types:
+                self._assign_to_type(machine_type)
         self._save()
-        return kinds
+        return machine_types
 
-    def _assign_kind(self, kind: MachineKind) -> None:
-        alive = [name for name in kind.machines if self.fleet.members[name].state not in GONE_STATES]
-        for name, blocks in assign_blocks(self.options.suite.blocks, alive).items():
+    def _assign_to_type(self, machine_type: FleetMachineType) -> None:
+        """Assign the suite's blocks to the machines of a type that can be reached."""
+        reachable = [name for name in machine_type.machines if self.fleet.members[name].state not in GONE_STATES]
+        for name, blocks in assign_blocks(self.options.suite.blocks, reachable).items():
             member = self.fleet.members[name]
-            member.kind = kind.name
+            member.kind = machine_type.name
             self._assign(member, blocks)
 
     def _assign(self, member: Member, blocks: Blocks) -> None:
@@ -125,7 +128,7 @@ class Controller:
         """Install tare and build the images on each machine; reassign the blocks of machines where that fails."""
         waiting = [each for each in self.fleet.in_states("asked") if each.blocks]
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             member.seen, member.said = time.time(), result.step
             if result.outcome != "ok":
                 self._mark_gone(
@@ -133,7 +136,7 @@ class Controller:
                 )
             self.report()
 
-        self._run_playbook("prepare", waiting, learn)
+        self._run_playbook("prepare", waiting, handle_result)
         for each in waiting:
             if each.state == "asked":
                 each.state, each.said = "prepared", ""
@@ -160,7 +163,7 @@ class Controller:
             member.state, member.said, member.silent = "runs", "starts", 0
         self._save()
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             if result.outcome == "failed":
                 self._mark_gone(member, "failed", result.reason)
             self.report()
@@ -168,7 +171,7 @@ class Controller:
         self._run_playbook(
             "start",
             members,
-            learn,
+            handle_result,
             tare_blocks_of={each.name: format_blocks(each.blocks) for each in members},
             tare_starts={each.name: each.start for each in members},
         )
@@ -178,7 +181,7 @@ class Controller:
         running = self.fleet.in_states("runs")
         to_restart: list[Member] = []
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             if result.outcome == "ok":
                 if not self._update_progress(member, parse_progress(result.text)):
                     to_restart.append(member)
@@ -190,7 +193,7 @@ class Controller:
             self.report()
 
         scripts = {each.name: progress_script(self.options.remote_folder, each.start, each.size) for each in running}
-        self._run_playbook("ask", running, learn, tare_scripts=scripts)
+        self._run_playbook("ask", running, handle_result, tare_scripts=scripts)
         self._start(to_restart)
         self._save()
 
@@ -213,18 +216,18 @@ class Controller:
 
     def _append_journal(self, member: Member, progress: RunProgress) -> None:
         """Append the new part of a machine's journal to the local copy, so that a dead machine loses little."""
-        place = self.options.folder / member.name
+        copy = self.options.folder / member.name
         try:
-            place.mkdir(exist_ok=True)
+            copy.mkdir(exist_ok=True)
             if progress.journal_bytes < member.size:  # the machine was reinstalled: its journal starts again
                 member.size = member.done = 0
                 return
             if progress.record:
-                (place / "run.json").write_bytes(progress.record)
-                (place / "suite.toml").write_text(self.options.suite.text, encoding="utf-8")
+                (copy / "run.json").write_bytes(progress.record)
+                (copy / "suite.toml").write_text(self.options.suite.text, encoding="utf-8")
             if progress.new_bytes:
                 mode = "r+b" if member.size else "wb"
-                with (place / "trials.jsonl").open(mode) as file:
+                with (copy / "trials.jsonl").open(mode) as file:
                     file.seek(member.size)
                     file.write(progress.new_bytes)
                     file.truncate()
@@ -238,7 +241,7 @@ class Controller:
         """Reassign the missing blocks of lost and failed machines to others of their type."""
         for lost in [each for each in self.fleet.in_states(*GONE_STATES) if each.blocks]:
             missing = frozenset(block.index for block in self._find_missing_blocks(lost))
-            others = [each for each in self.fleet.of_kind(lost.kind) if each.state not in GONE_STATES]
+            others = [each for each in self.fleet.of_type(lost.kind) if each.state not in GONE_STATES]
             if missing and not others:
                 self._add_note(
                     f"no machine of kind {lost.kind} is left for blocks {format_blocks(missing)} of {lost.name}"
@@ -276,11 +279,11 @@ class Controller:
             return
         failed: dict[str, str] = {}
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             if result.outcome != "ok":
                 failed[member.name] = f"{result.step}: {result.reason}"
 
-        self._run_playbook("collect", members, learn, tare_fleet=str(self.options.folder.resolve()))
+        self._run_playbook("collect", members, handle_result, tare_fleet=str(self.options.folder.resolve()))
         for member in members:
             member.reason = failed.get(member.name, member.reason)
             if member.name in failed:
@@ -312,11 +315,11 @@ class Controller:
         """Remove the collected runs from the machines."""
         collected = [each for each in self.fleet.in_states("collected") if not each.reason]
 
-        def learn(member: Member, result: TaskResult) -> None:
+        def handle_result(member: Member, result: TaskResult) -> None:
             if result.outcome != "ok":
                 self._add_note(f"{member.name}: not all could be removed: {result.task}: {result.reason}")
 
-        self._run_playbook("clean", collected, learn)
+        self._run_playbook("clean", collected, handle_result)
         self._save()
 
     # --- shared ------------------------------------------------------------------------------------------------------

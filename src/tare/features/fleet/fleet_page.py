@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tare.features.fleet.comparison import FleetComparison, KindResult, MachineKind
+from tare.features.fleet.comparison import FleetComparison, FleetMachineType, TypeResult
 from tare.features.fleet.fleet_text import (
     GENERALIZATION_TEXTS,
     answer,
     decided_results,
-    kind_sentence,
     outlier_sentences,
+    type_sentence,
 )
 from tare.report.chart_svg import Chart, Drawing, RowChart, draw_bar, draw_colored_group, draw_mark
 from tare.report.chart_theme import VERDICTS, WIDTH, stack_style
@@ -27,7 +27,7 @@ from tare.report.rendering import render_page
 from tare.report.svg_axes import ratio_scale
 from tare.statistics.ratios import exp_bounded
 
-_KIND_HEIGHT = 18  # pixels, of a machine type in a stack's row
+_TYPE_HEIGHT = 18  # pixels, of a machine type in a stack's row
 _DOT_SPREAD = 0.7  # of that height: length of the tick and the shaded interval
 MAX_DOTS = 50  # per type and stack, in addition to outliers; more make a page of many machines slow
 _MAX_MACHINES = 100  # rows of the table of machines
@@ -36,9 +36,10 @@ _BAR_PITCH, _MAX_BAR_LENGTH = 7, 16  # pixels: distance between bars, and the lo
 
 def render(result: FleetComparison) -> bytes:
     """Return the page of a comparison of one fleet or two as HTML."""
+    type_names = [machine_type.name for machine_type in result.machine_types]
     page = {
         "title": " → ".join(folder.resolve().name for folder in result.folders),
-        "kinds": [kind_sentence(kind) for kind in result.kinds],
+        "kinds": [type_sentence(machine_type) for machine_type in result.machine_types],
         "unlike": [text.removeprefix("! ") for text in outlier_sentences(result)],
         "drawings": list(_drawings(result)),
         "looks": [style_of_verdict(each.cell.verdict, each.cell) for each in decided_results(result)],
@@ -46,7 +47,7 @@ def render(result: FleetComparison) -> bytes:
             {
                 "headline": each.headline,
                 "stack": each.stack,
-                "verdicts": [(kind.name, _format_verdict(each.verdicts.get(kind.name))) for kind in result.kinds],
+                "verdicts": [(name, _format_verdict(each.verdicts.get(name))) for name in type_names],
                 "answer": GENERALIZATION_TEXTS[each.answer],
             }
             for each in result.generalizations
@@ -55,7 +56,7 @@ def render(result: FleetComparison) -> bytes:
         "left_out": _describe_left_out(result),
         "half": _MAX_BAR_LENGTH,
         "remarks": result.statements,
-        "facts": list(_facts(result.kinds)),
+        "facts": list(_facts(result.machine_types)),
     }
     return render_page(__package__, "fleet.html.j2", page, answer(result))
 
@@ -67,7 +68,7 @@ def _format_verdict(verdict: str | None) -> str:
 def _drawings(result: FleetComparison) -> Iterator[Drawing]:
     if len({each.cell.stack for each in result.results}) > MAX_DRAWN:
         return
-    many = any(len(kind.machines) > MAX_DOTS for kind in result.kinds)
+    many = any(len(machine_type.machines) > MAX_DOTS for machine_type in result.machine_types)
     dots = f"dots for {MAX_DOTS} machines from the least to the most, and all that are unlike" if many else ""
     dots = dots or "a dot for each machine"
     for headline in dict.fromkeys(each.cell.headline for each in decided_results(result)):
@@ -81,16 +82,19 @@ def _drawings(result: FleetComparison) -> Iterator[Drawing]:
 
 def _machine_rows(result: FleetComparison) -> Iterator[dict[str, Any]]:
     """Yield the rows of machines by type; of more than 100 machines, outliers and then those farthest off."""
-    scales, kinds = deviation_scales(result), {name: kind for kind in result.kinds for name in kind.machines}
-    by_kind = {kind.name: [scale for scale in scales if scale.result.kind == kind.name] for kind in result.kinds}
-    shown = [*kinds] if len(kinds) <= _MAX_MACHINES else sort_by_distance(result, scales)[:_MAX_MACHINES]
+    scales = deviation_scales(result)
+    type_of = {name: machine_type for machine_type in result.machine_types for name in machine_type.machines}
+    scales_by_type: dict[str, list[DeviationScale]] = {machine_type.name: [] for machine_type in result.machine_types}
+    for scale in scales:
+        scales_by_type[scale.result.machine_type].append(scale)
+    shown = [*type_of] if len(type_of) <= _MAX_MACHINES else sort_by_distance(result, scales)[:_MAX_MACHINES]
     for name in shown:
-        yield _machine_row(by_kind[kinds[name].name], kinds[name], name)
+        yield _machine_row(scales_by_type[type_of[name].name], type_of[name], name)
 
 
 def _describe_left_out(result: FleetComparison) -> str:
     """Describe how many machines have no row; "" if all have one."""
-    count = sum(len(kind.machines) for kind in result.kinds)
+    count = sum(len(machine_type.machines) for machine_type in result.machine_types)
     if count <= _MAX_MACHINES:
         return ""
     shown = f"{_MAX_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
@@ -101,13 +105,13 @@ def _describe_left_out(result: FleetComparison) -> str:
 class DeviationScale:
     """Scale of deviations in a value: the mean of the machine type, and the largest distance from it."""
 
-    result: KindResult
-    kind_mean: float
+    result: TypeResult
+    type_mean: float
     max_distance: float
 
     def distance(self, machine: str) -> float:
         """Return the signed distance of a machine from the mean, from -1 to 1."""
-        return (self.result.means[machine] - self.kind_mean) / self.max_distance if self.max_distance else 0.0
+        return (self.result.means[machine] - self.type_mean) / self.max_distance if self.max_distance else 0.0
 
 
 def deviation_scales(result: FleetComparison) -> tuple[DeviationScale, ...]:
@@ -115,14 +119,16 @@ def deviation_scales(result: FleetComparison) -> tuple[DeviationScale, ...]:
     return tuple(_deviation_scale(each) for each in result.results)
 
 
-def _deviation_scale(result: KindResult) -> DeviationScale:
+def _deviation_scale(result: TypeResult) -> DeviationScale:
     middle = sum(result.means.values()) / len(result.means)
     return DeviationScale(result, middle, max(abs(mean - middle) for mean in result.means.values()))
 
 
 def sort_by_distance(result: FleetComparison, scales: Sequence[DeviationScale]) -> tuple[str, ...]:
     """Return all machines: outliers first, then those that are farthest from their type on average."""
-    distances: dict[str, list[float]] = {name: [] for kind in result.kinds for name in kind.machines}
+    distances: dict[str, list[float]] = {
+        name: [] for machine_type in result.machine_types for name in machine_type.machines
+    }
     for scale in scales:
         for name in scale.result.means:
             distances[name].append(abs(scale.distance(name)))
@@ -136,25 +142,25 @@ def draw_machines(result: FleetComparison, headline: str) -> Chart | None:
     if not drawn:
         return None
     stacks = list(dict.fromkeys(each.cell.stack for each in drawn))
-    kinds = [kind.name for kind in result.kinds]
-    looks = {kind: stack_style(kind, kinds)._replace(dash="") for kind in kinds}
+    type_names = [machine_type.name for machine_type in result.machine_types]
+    looks = {name: stack_style(name, type_names)._replace(dash="") for name in type_names}
     dots = [(each, dict(_machine_dots(each))) for each in drawn]
     ratios = [ratio for _, by_machine in dots for ratio in by_machine.values()]
     ratios += [bound for each in drawn for bound in interval_bounds(each.cell)]
-    rows = RowChart(stacks, ratio_scale(ratios), looks, size=(2 * WIDTH, _KIND_HEIGHT), parts=len(kinds))
+    rows = RowChart(stacks, ratio_scale(ratios), looks, size=(2 * WIDTH, _TYPE_HEIGHT), parts=len(type_names))
     parts = [rows.area.draw_level(1.0)]
     for each, by_machine in dots:
-        cell, look = each.cell, looks[each.kind]
-        y, color = rows.y_of(cell.stack, kinds.index(each.kind)), VERDICTS[cell.verdict][0]
+        cell, look = each.cell, looks[each.machine_type]
+        y, color = rows.y_of(cell.stack, type_names.index(each.machine_type)), VERDICTS[cell.verdict][0]
         low, middle, high = map(rows.area.x_of, interval_bounds(cell))
-        thick = _KIND_HEIGHT * _DOT_SPREAD
+        thick = _TYPE_HEIGHT * _DOT_SPREAD
         outliers = {outlier.machine for outlier in each.outliers}
         parts.append(draw_bar((low, high), y, thick, "mark", color=color, opacity=0.18))
         marks = [
             draw_mark(rows.area.x_of(at), y, look.shape, _describe_dot(each, name, at, outliers), opacity=0.75)
             for name, at in by_machine.items()
         ]
-        title = f"{cell.stack}, kind {each.kind}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        title = f"{cell.stack}, kind {each.machine_type}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
         parts += [
             draw_colored_group(look.color, marks),
             draw_bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=title, color=color),
@@ -164,16 +170,16 @@ def draw_machines(result: FleetComparison, headline: str) -> Chart | None:
     return rows.create_chart(f"change from {of}, {better} is better", parts)
 
 
-def _machine_dots(result: KindResult) -> Iterator[tuple[str, float]]:
+def _machine_dots(result: TypeResult) -> Iterator[tuple[str, float]]:
     """Yield the machines with a dot, and their ratios."""
     yield from (
         (name, exp_bounded(mean)) for name, mean in _select_dots(result.means, {one.machine for one in result.outliers})
     )
 
 
-def _describe_dot(result: KindResult, name: str, ratio: float, outliers: set[str]) -> str:
+def _describe_dot(result: TypeResult, name: str, ratio: float, outliers: set[str]) -> str:
     unlike = ", unlike the others" if name in outliers else ""
-    return f"{result.cell.stack}, {name} of kind {result.kind}: {100 * ratio:.1f} %{unlike}"
+    return f"{result.cell.stack}, {name} of kind {result.machine_type}: {100 * ratio:.1f} %{unlike}"
 
 
 def _select_dots(means: Mapping[str, float], outliers: set[str]) -> Iterator[tuple[str, float]]:
@@ -186,7 +192,7 @@ def _select_dots(means: Mapping[str, float], outliers: set[str]) -> Iterator[tup
     yield from ((name, mean) for name, mean in means.items() if name in picked | outliers)
 
 
-def _machine_row(scales: Sequence[DeviationScale], kind: MachineKind, name: str) -> dict[str, Any]:
+def _machine_row(scales: Sequence[DeviationScale], machine_type: FleetMachineType, name: str) -> dict[str, Any]:
     """Return the fields of a machine's row: type, blocks, deviations as bars, and the values that are outliers."""
     away = [(scale.result, scale.distance(name)) for scale in scales if name in scale.result.means]
     unlike = [any(one.machine == name for one in each.outliers) for each, _ in away]
@@ -206,7 +212,7 @@ def _machine_row(scales: Sequence[DeviationScale], kind: MachineKind, name: str)
         )
     return {
         "name": name,
-        "kind": kind.name,
+        "kind": machine_type.name,
         "blocks": "\N{EN DASH}".join(map(str, counts[:1] + counts[1:][-1:])),
         "bars": bars,
         "width": max(len(bars), 1) * _BAR_PITCH,
@@ -214,11 +220,11 @@ def _machine_row(scales: Sequence[DeviationScale], kind: MachineKind, name: str)
     }
 
 
-def _value_name(result: KindResult) -> str:
+def _value_name(result: TypeResult) -> str:
     return f"{result.cell.stack} in {result.cell.headline}" + (" (own value)" if result.is_baseline else "")
 
 
-def _facts(kinds: tuple[MachineKind, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "machines", tuple(join_some(kind.machines) for kind in kinds)
-    for rows in zip(*(describe_facts(kind.facts) for kind in kinds), strict=True):
+def _facts(machine_types: tuple[FleetMachineType, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield "machines", tuple(join_some(machine_type.machines) for machine_type in machine_types)
+    for rows in zip(*(describe_facts(machine_type.facts) for machine_type in machine_types), strict=True):
         yield rows[0][0], tuple(text for _, text in rows)

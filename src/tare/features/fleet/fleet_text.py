@@ -6,7 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from tare.features.fleet.comparison import FleetComparison, Generalization, KindResult, MachineKind
+from tare.features.fleet.comparison import FleetComparison, FleetMachineType, Generalization, TypeResult
 from tare.model.units import format_count
 from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
 from tare.report.data_files import cell_fields
@@ -50,7 +50,7 @@ def answer(result: FleetComparison) -> Answer:
     )
 
 
-def decided_results(result: FleetComparison) -> tuple[KindResult, ...]:
+def decided_results(result: FleetComparison) -> tuple[TypeResult, ...]:
     """Return the results of all stacks but the baseline, the machine types of a stack next to each other."""
     results = [each for each in result.results if not each.is_baseline]
     order = list(dict.fromkeys((each.cell.headline, each.cell.stack) for each in results))
@@ -60,9 +60,9 @@ def decided_results(result: FleetComparison) -> tuple[KindResult, ...]:
 def _sentence(result: FleetComparison) -> str:
     """Return the result as one sentence: the number of results of each verdict."""
     results = decided_results(result)
-    machines = sum(len(kind.machines) for kind in result.kinds)
+    machines = sum(len(machine_type.machines) for machine_type in result.machine_types)
     start = "From the first fleet to the second, on" if len(result.folders) > 1 else "On"
-    head = f"{start} {format_count(machines, 'machine')} of {format_count(len(result.kinds), 'kind')}"
+    head = f"{start} {format_count(machines, 'machine')} of {format_count(len(result.machine_types), 'kind')}"
     parts = [
         f"{count} {verdict}"
         for verdict in ("worse", "better", "equivalent", "undecided", "too few blocks")
@@ -92,14 +92,14 @@ def _generalization_sentence(result: FleetComparison) -> str:
 
 def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
     """Return a sentence for each outlier machine, with its most improbable value."""
-    worst: dict[str, tuple[KindResult, float, str]] = {}
+    worst: dict[str, tuple[TypeResult, float, str]] = {}
     for each in result.results:
         for one in each.outliers:
             text = f"{one.ratio / one.others * 100:.0f} % of the others' {_result_name(each)}"
             if one.machine not in worst or one.chance < worst[one.machine][1]:
                 worst[one.machine] = each, one.chance, text
     return tuple(
-        f"! {machine} is unlike the other machines of kind {each.kind}: it has {text}"
+        f"! {machine} is unlike the other machines of kind {each.machine_type}: it has {text}"
         for machine, (each, _, text) in worst.items()
     )
 
@@ -107,31 +107,32 @@ def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
 def _gate(result: FleetComparison) -> Gate:
     """Return the gate with the results that failed it, or the reason why it cannot tell."""
     gate, why = result.gate, ""
-    if gate.answer == "cannot tell":
+    if gate.outcome == "cannot tell":
         why = "no comparison has an interval"
-    elif gate.answer == "failed":
+    elif gate.outcome == "failed":
         why = join_some(
             [
-                f"{each.cell.stack} in {each.cell.headline} on {each.kind} ({each.cell.verdict})"
+                f"{each.cell.stack} in {each.cell.headline} on {each.machine_type} ({each.cell.verdict})"
                 for each in decided_results(result)
                 if each.cell in gate.failing
             ]
         )
-    return Gate(gate.fail_on, gate.answer, why, "measure more machines", gate.is_undecided)
+    return Gate(gate.fail_on, gate.outcome, why, "measure more machines", gate.is_undecided)
 
 
 def _remarks(result: FleetComparison) -> tuple[str, ...]:
     """Return the notes below the table: machine types, outliers, and statements about the runs."""
-    return (*map(kind_sentence, result.kinds), *outlier_sentences(result), *result.statements)
+    return (*map(type_sentence, result.machine_types), *outlier_sentences(result), *result.statements)
 
 
-def kind_sentence(kind: MachineKind) -> str:
+def type_sentence(machine_type: FleetMachineType) -> str:
     """Describe a machine type, with the names of its machines."""
-    facts = f"{describe_machine(kind.facts)}, Linux {kind.facts.kernel}"
-    return f"kind {kind.name}: {format_count(len(kind.machines), 'machine')} ({join_some(kind.machines)}): {facts}"
+    facts = f"{describe_machine(machine_type.facts)}, Linux {machine_type.facts.kernel}"
+    count = format_count(len(machine_type.machines), "machine")
+    return f"kind {machine_type.name}: {count} ({join_some(machine_type.machines)}): {facts}"
 
 
-def _row(result: KindResult) -> tuple[str, ...]:
+def _row(result: TypeResult) -> tuple[str, ...]:
     """Return the texts of a row of the table."""
     cell = result.cell
     verdict = "too few machines" if cell.verdict == "too few blocks" else cell.verdict
@@ -139,7 +140,7 @@ def _row(result: KindResult) -> tuple[str, ...]:
     return (
         f"{cell.headline} {arrow}",
         cell.stack,
-        result.kind,
+        result.machine_type,
         f"{GLYPHS[cell.verdict]} {verdict}",
         format_ratio(cell),
         format_interval(cell),
@@ -150,7 +151,7 @@ def _row(result: KindResult) -> tuple[str, ...]:
     )
 
 
-def _format_block_counts(result: KindResult) -> str:
+def _format_block_counts(result: TypeResult) -> str:
     """Format the number of blocks of the machines: `8`, or the fewest and the most."""
     counts = sorted(set(result.blocks.values()))
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]}\N{EN DASH}{counts[-1]}"
@@ -164,7 +165,8 @@ def _document(result: FleetComparison, gate: Gate) -> dict[str, Any]:
         "baseline": result.baseline,
         "margin": result.margin,
         "kinds": [
-            {"name": kind.name, "machine": asdict(kind.facts), "machines": kind.machines} for kind in result.kinds
+            {"name": machine_type.name, "machine": asdict(machine_type.facts), "machines": machine_type.machines}
+            for machine_type in result.machine_types
         ],
         "cells": [_result_fields(each) for each in result.results],
         "transfers": [
@@ -177,10 +179,10 @@ def _document(result: FleetComparison, gate: Gate) -> dict[str, Any]:
     }
 
 
-def _result_fields(result: KindResult) -> dict[str, Any]:
+def _result_fields(result: TypeResult) -> dict[str, Any]:
     cell = result.cell
     return {
-        "kind": result.kind,
+        "kind": result.machine_type,
         "workload": cell.workload,
         "headline": cell.headline,
         "stack": cell.stack,
@@ -197,7 +199,7 @@ def _result_fields(result: KindResult) -> dict[str, Any]:
     }
 
 
-def _result_name(result: KindResult) -> str:
+def _result_name(result: TypeResult) -> str:
     return f"{'own value of ' if result.is_baseline else ''}{result.cell.stack} in {result.cell.headline}"
 
 

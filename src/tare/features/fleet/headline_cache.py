@@ -31,7 +31,8 @@ from tare.features.compare.run_series import RunDigest, digest_run
 from tare.features.fleet.random_effects import MachineSample, summarize_machine
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load_run, make_within, write_within
+from tare.model.files import make_within, write_within
+from tare.model.journal import Run, load_run
 from tare.statistics.cells import Cell
 from tare.statistics.ratios import LARGEST_LOGARITHM
 from tare.telemetry.parquet import open_sandboxed_database
@@ -236,7 +237,7 @@ def _to_parquet(run: Run, digest: RunDigest[MachineSample], key: CacheKey) -> by
         for cell, logs in digest.cells.values()
     ]
     common = vars(record) | vars(machine) | {"run": text, "digest": _content_digest(text, rows)}
-    unnested = ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in COLUMNS.items())
+    unnested = ", ".join(f"unnest(?::{sql_type}[]) AS {name}" for name, sql_type in COLUMNS.items())
     with _open_database() as (folder, connection):
         path = folder / "headlines.parquet"
         connection.execute(
@@ -270,7 +271,7 @@ def read_caches(folders: Sequence[Path]) -> Iterator[tuple[CacheKey, RunDigest[M
     """Yield keys and digests from the cache files of runs, which may be untrusted; damaged files are left out."""
     with _open_database() as (folder, connection):
         empty = folder / "empty.parquet"  # gives a query over older files all columns
-        nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in COLUMNS.items())
+        nothing = ", ".join(f"NULL::{sql_type} AS {name}" for name, sql_type in COLUMNS.items())
         connection.sql(f"SELECT {nothing} WHERE false").write_parquet(str(empty))
         by_name = {str(each / CACHE_FILE): each for each in folders if _has_cache(each)}
         for name, common, digest, rows in _scan_files(connection, empty, [*by_name]):

@@ -41,8 +41,9 @@ _PUT_FUNCTION = """put() { printf '%s ' "$1"; base64 | tr -d '\\n'; echo; }"""
 
 @dataclass
 class Member:
-    """Machine of a fleet. `kind` is "" and `facts` are None until the machine has answered.
+    """Machine of a fleet. `kind` is the name of its machine type.
 
+    Until the machine has answered, `kind` is "", and `facts` are None.
     `blocks` are the indexes of its blocks, and `trials` is the number of their trials, of which `done` are here.
     `start` is the number of starts of its run, `size` the bytes of its journal that are here, `said` the last line of
     its run, and `silent` the number of polls without an answer. `seen` is the time of its last answer, in seconds since
@@ -81,9 +82,9 @@ class Fleet:
     notes: list[str] = field(default_factory=list)
     suite_folder: str = ""
 
-    def of_kind(self, kind: str) -> list[Member]:
+    def of_type(self, machine_type: str) -> list[Member]:
         """Return the machines of a type."""
-        return [each for each in self.members.values() if each.kind == kind]
+        return [each for each in self.members.values() if each.kind == machine_type]
 
     def in_states(self, *states: State) -> list[Member]:
         """Return the machines in these states."""

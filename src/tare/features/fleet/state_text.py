@@ -10,9 +10,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tare.features.fleet.comparison import MachineKind
+from tare.features.fleet.comparison import FleetMachineType
 from tare.features.fleet.controller import estimate_measuring_seconds, is_uploaded
-from tare.features.fleet.fleet_text import kind_sentence
+from tare.features.fleet.fleet_text import type_sentence
 from tare.features.fleet.state import Fleet, Member, format_blocks
 from tare.model.units import format_duration
 from tare.report.numbers import strip_control_characters
@@ -40,15 +40,18 @@ def plan_table(suite: Suite, fleet: Fleet) -> Table:
     return table
 
 
-def plan_lines(suite: Suite, fleet: Fleet, kinds: Sequence[MachineKind]) -> Iterator[str]:
+def plan_lines(suite: Suite, fleet: Fleet, machine_types: Sequence[FleetMachineType]) -> Iterator[str]:
     """Yield notes on a plan: machine types, too few machines or blocks, files that are not uploaded, total time."""
-    for kind in kinds:
-        yield kind_sentence(kind)
-        blocks = [len(each.blocks) for each in fleet.of_kind(kind.name) if not each.reason]
+    for machine_type in machine_types:
+        yield type_sentence(machine_type)
+        blocks = [len(each.blocks) for each in fleet.of_type(machine_type.name) if not each.reason]
         if len(blocks) < _MIN_MACHINES:
-            yield f"kind {kind.name}: one machine has no interval for others of its kind: {_MIN_MACHINES} have"
+            yield f"kind {machine_type.name}: one machine has no interval for others of its kind: {_MIN_MACHINES} have"
         elif min(blocks) < _MIN_MACHINES:
-            yield f"kind {kind.name}: {suite.blocks} blocks are few for {len(blocks)} machines: have {2 * len(blocks)}"
+            yield (
+                f"kind {machine_type.name}: {suite.blocks} blocks are few for {len(blocks)} machines: "
+                f"have {2 * len(blocks)}"
+            )
     for path in list_user_files(suite):
         if not is_uploaded(suite, path):
             file = strip_control_characters(str(path))

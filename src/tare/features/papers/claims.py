@@ -69,6 +69,8 @@ class AbsoluteClaim:
 class Claim:
     """Claim about a stack: a table of `[[claims]]`.
 
+    `place` is where the source states the claim, such as a figure or a section, and `says` is the claim in a sentence.
+
     The claim is about `metric` of `workload` (the headline if ""): at each of the `points`, or at those between
     `from_point` and `to_point`, or in the mean over all points. It states a ratio to the stack `than`, by a direction
     and, if published, a size or a lower or upper bound; or a `value` instead. With `than_point`, the ratio is relative

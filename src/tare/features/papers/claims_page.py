@@ -55,7 +55,7 @@ _MAX_COLUMNS, _GAP = 3, 24  # panels side by side in a file, and pixels between 
 _JUDGEMENT_CLASSES: dict[Judgement, str] = {"reproduced": "equivalent", "contradicted": "worse strength-2"}
 
 
-def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None:
+def page_section(_: Summary, run: Run, anchors: Anchors) -> FeatureSection | None:
     """Return the claims section of the page; None if the run has measured nothing that claims are about."""
     values: dict[str, Any] = {"trouble": "", "claims": None}
     try:
@@ -65,7 +65,7 @@ def page_section(_: Summary, run: Run, places: Anchors) -> FeatureSection | None
     else:
         if not judgements.has_measured_claims and not run.claims:
             return None
-        values["claims"] = section_fields(judgements, places)
+        values["claims"] = section_fields(judgements, anchors)
     return FeatureSection("claims", "Claims", render_section(__package__, "claims.html.j2", **values))
 
 
@@ -74,13 +74,13 @@ def figures(_: Summary, run: Run) -> dict[str, tuple[str, str]]:
     return {"00-claims": (draw_file_figure(run), f"{TITLE}.")}
 
 
-def section_fields(judgements: Judgements, places: Anchors) -> dict[str, Any]:
+def section_fields(judgements: Judgements, anchors: Anchors) -> dict[str, Any]:
     """Return the fields of the section's template; contradicted claims come first."""
     judged = sorted(filter(is_judged, judgements.verdicts), key=lambda each: ORDER.index(each.judgement))
     return {
         "sentence": sentence(judgements),
         "legend": legend(judgements),
-        "rows": [_point_fields(each, finding, places) for each in judged for finding in each.points],
+        "rows": [_point_fields(each, finding, anchors) for each in judged for finding in each.points],
         "others": [
             _claim_fields(each, each.judgement, each.reason, each.test)
             for each in judgements.verdicts
@@ -325,7 +325,7 @@ def _strip_command_hint(text: str) -> str:
     return text.removesuffix("; --all says why").replace("`", "")
 
 
-def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, places: Anchors) -> dict[str, str]:
+def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, anchors: Anchors) -> dict[str, str]:
     """Return the fields of a row: a claim at one of its points."""
     here, interval = format_interval_estimate(verdict, point_verdict)
     kinds = dict.fromkeys(caution.kind for caution in point_verdict.claim_point.cautions)
@@ -335,7 +335,7 @@ def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, places: An
         "here": here,
         "interval": interval,
         "n": str(point_verdict.claim_point.estimate.n),
-        "anchor": places.get((verdict.workload, verdict.stack), ""),
+        "anchor": anchors.get((verdict.workload, verdict.stack), ""),
         "own_anchor": row_name(verdict, point_verdict),
     }
 

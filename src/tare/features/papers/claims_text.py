@@ -232,7 +232,7 @@ def _claim_fields(verdict: ClaimVerdict, margin: float) -> dict[str, Any]:
         "test": verdict.test or None,
         "stack_of_run": verdict.stack or None,
         "than_of_run": verdict.than or None,
-        "ran": dict(verdict.stack_reports),
+        "ran": dict(verdict.stack_proof),
     }
 
 

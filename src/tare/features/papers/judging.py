@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
 from typing import Literal, get_args
 
 import numpy as np
@@ -44,7 +43,7 @@ class ClaimVerdict:
     """Judgement of a claim.
 
     `reason` says why a claim was not judged, and `test` how to test it; both are "" for a judged claim. `stack`, `than`
-    and `workload` are the run's names. `stack_reports` are reports of the stack, such as its version.
+    and `workload` are the run's names. `stack_proof` is the proof of the stack, such as its version.
     """
 
     claim: Claim
@@ -55,7 +54,7 @@ class ClaimVerdict:
     test: str = ""
     stack: str = ""
     than: str = ""
-    stack_reports: tuple[tuple[str, str], ...] = ()
+    stack_proof: tuple[tuple[str, str], ...] = ()
     workload: str = ""
 
 
@@ -83,26 +82,21 @@ def judge(run: Run, claims: Claims) -> Judgements:
     """
     matcher, margin = ClaimMatcher(run), run.record.margin
     matches = [matcher.find(claim, claims.origins[claim.source]) for claim in claims.claims]
-    located = [
-        (claim, point, locate_interval(point.estimate, claim.region(margin)))
+    region_verdicts = [
+        [locate_interval(point.estimate, claim.region(margin)) for point in match.points]
         for claim, match in zip(claims.claims, matches, strict=True)
-        for point in match.points
     ]
-    confirmed = e_bh(np.array([verdict.evidence for _, _, verdict in located], dtype=float))
-    caution = f"by its own interval, but not certain together with {len(located) - 1} others"
-    verdicts = iter(
-        [
-            _judge_point(*each, margin, "" if is_sure else caution)
-            for each, is_sure in zip(located, confirmed, strict=True)
-        ]
-    )
-    return Judgements(
-        run,
-        tuple(
-            _judge_claim(claim, claims.origins[claim.source], match, tuple(islice(verdicts, len(match.points))))
-            for claim, match in zip(claims.claims, matches, strict=True)
-        ),
-    )
+    evidence = [verdict.evidence for of_claim in region_verdicts for verdict in of_claim]
+    is_confirmed = iter(e_bh(np.array(evidence, dtype=float)))
+    caution = f"by its own interval, but not certain together with {len(evidence) - 1} others"
+    verdicts = []
+    for claim, match, of_claim in zip(claims.claims, matches, region_verdicts, strict=True):
+        points = tuple(
+            _judge_point(claim, point, verdict, margin, "" if next(is_confirmed) else caution)
+            for point, verdict in zip(match.points, of_claim, strict=True)
+        )
+        verdicts.append(_judge_claim(claim, claims.origins[claim.source], match, points))
+    return Judgements(run, tuple(verdicts))
 
 
 def no_judgement_error(judgements: Judgements) -> TareError:
@@ -137,10 +131,11 @@ def _remarks(claim: Claim, claim_point: ClaimPoint, region_verdict: RegionVerdic
     """Return notes on the direction of a claim: right with a wrong size, wrong within the tolerance, or equivalent."""
     if claim.direction not in ("more", "less"):
         return ()
-    on_side = locate_interval(claim_point.estimate, region_of(claim.direction, margin)).position
-    if region_verdict.position == "outside" and claim.has_size and on_side == "inside":
+    # Where the interval would lie if the claim stated its direction alone, without a size.
+    position_by_direction = locate_interval(claim_point.estimate, region_of(claim.direction, margin)).position
+    if region_verdict.position == "outside" and claim.has_size and position_by_direction == "inside":
         return (f"{claim.direction}, as claimed, but by another size",)
-    if region_verdict.position == "inside" and on_side == "outside":
+    if region_verdict.position == "inside" and position_by_direction == "outside":
         other = "less" if claim.direction == "more" else "more"
         return (f"{other}, not {claim.direction} as claimed, but within the tolerance of the size",)
     equivalent = region_of("equivalent", margin)
@@ -158,9 +153,16 @@ def _judge_claim(
 ) -> ClaimVerdict:
     """Judge a claim by its points: contradicted if any point is, reproduced if all points are."""
     than = "" if claim.value else claim_match.than
-    if claim_match.problem:
-        reason, test = str(claim_match.problem), _describe_test(claim, origin)
-        return ClaimVerdict(claim, origin, claim_match.problem.judgement, (), reason, test, claim_match.stack, than)
+    if problem := claim_match.problem:
+        return ClaimVerdict(
+            claim,
+            origin,
+            problem.judgement,
+            reason=str(problem),
+            test=_describe_test(claim, origin),
+            stack=claim_match.stack,
+            than=than,
+        )
     of_points = {point.judgement for point in points}
     judgement: Judgement = "contradicted" if "contradicted" in of_points else "undecided"
     if of_points == {"reproduced"}:
@@ -170,12 +172,10 @@ def _judge_claim(
         origin,
         judgement,
         points,
-        "",
-        "",
-        claim_match.stack,
-        than,
-        tuple(claim_match.stack_reports.items()),
-        claim_match.workload,
+        stack=claim_match.stack,
+        than=than,
+        stack_proof=tuple(claim_match.stack_proof.items()),
+        workload=claim_match.workload,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from tare.features.compare.comparability import constant_reports
+from tare.features.compare.comparability import stable_proof
 from tare.features.compare.run_series import select_stacks, stacks_of
 from tare.features.papers.claims import FOOTPRINT, Claim, ClaimSource, IntervalEstimate
 from tare.model.journal import Run, WorkloadRecord
@@ -51,14 +51,14 @@ class ClaimPoint:
 class ClaimMatch:
     """Match of a claim with a run, by the run's names, or the `problem` why the claim cannot be judged.
 
-    `stack_reports` are reports of the stack that are equal in all trials, such as its version and network path.
+    `stack_proof` is the proof that is equal in all trials of the stack, such as its version and network path.
     """
 
     stack: str = ""
     than: str = ""
     workload: str = ""
     points: tuple[ClaimPoint, ...] = ()
-    stack_reports: Mapping[str, str] = field(default_factory=dict)
+    stack_proof: Mapping[str, str] = field(default_factory=dict)
     problem: NotTestable | None = None
 
 
@@ -77,7 +77,7 @@ class ClaimMatcher:
 
     run: Run
     _summaries: dict[tuple[str, str, str, float | None], Summary] = field(default_factory=dict)
-    _reports: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    _proof_by_stack: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def stacks(self) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ class ClaimMatcher:
             self._require_comparable(claim, origin, names)
         except NotTestable as lack:
             return ClaimMatch(stack if than else "", than, problem=lack)
-        return ClaimMatch(stack, than, workload, parts, self._stack_reports(stack))
+        return ClaimMatch(stack, than, workload, parts, self._find_stable_proof(stack))
 
     def _find_points(self, claim: Claim, names: _ClaimNames) -> tuple[ClaimPoint, ...]:
         for stack in dict.fromkeys((names.stack, names.than)):
@@ -135,10 +135,10 @@ class ClaimMatcher:
             if theirs.partition(".")[0] != ours.partition(".")[0]:
                 raise NotTestable("not comparable", f"{program} {theirs} there, {ours or 'an unknown version'} here")
 
-    def _stack_reports(self, stack: str) -> Mapping[str, str]:
-        if stack not in self._reports:
-            self._reports[stack] = constant_reports(self.run.trials, stack)
-        return self._reports[stack]
+    def _find_stable_proof(self, stack: str) -> Mapping[str, str]:
+        if stack not in self._proof_by_stack:
+            self._proof_by_stack[stack] = stable_proof(self.run.trials, stack)
+        return self._proof_by_stack[stack]
 
     @cached_property
     def _trials(self) -> Mapping[tuple[str, str], Sequence[Trial]]:
@@ -224,9 +224,9 @@ class ClaimMatcher:
         """Return the version of a technology, package or kernel in the run; "" if it is unknown."""
         for stack in (names.stack, names.than):
             if program in split_stack(self._stack_technologies.get(stack, stack)):
-                reports = self._stack_reports(stack)
-                # In a stack of several technologies, reports are prefixed by the technology.
-                texts = (reports.get(name, "") for name in ("version", f"{program}: version", program))
+                proof = self._find_stable_proof(stack)
+                # In a stack of several technologies, the keys of its proof are prefixed by the technology.
+                texts = (proof.get(name, "") for name in ("version", f"{program}: version", program))
                 return next((match[0] for text in texts if (match := _NUMBER.search(text))), "")
         if program == "kernel":
             return self.run.record.instance_machine.kernel

@@ -47,19 +47,19 @@ from tare.plugins.technology import (
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
 from tare.technologies.containerd.namespace import CONNECT, ContainerdNamespace, layer_digest
+from tare.technologies.containerd.runtimes import (
+    INSTALL_HINTS,
+    RUNSC,
+    find_runtimes,
+    full_runtime_name,
+    runtime_of_shim,
+    shim_program,
+    short_runtime_name,
+)
 from tare.technologies.docker import CONTAINERD, run_daemon
 from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
 
 _SECONDS = 60.0
-# containerd looks for shims on its PATH, which may differ from tare's: both are searched, containerd's first.
-_LIST_RUNTIMES = """
-for process in $(pgrep -x containerd); do
-    tr '\\0' '\\n' <"/proc/$process/environ" | sed -n 's/^PATH=//p'
-done 2>/dev/null | { cat; echo "$PATH"; } | tr : '\\n' | while read -r folder; do
-    ls -d "$folder"/containerd-shim-* "$folder/runc" "$folder/runsc" 2>/dev/null
-done
-true
-"""
 # `ctr run` cannot set these either: that setuid programs work, the host name, and that /run is the image's folder.
 _SHIM_WRAPPER = """#!/bin/sh
 for last do :; done
@@ -71,12 +71,6 @@ if [ "$last" = start ]; then
 fi
 exec SHIM "$@"
 """
-_FIXES = {
-    "containerd-shim-runsc-v1": "install gVisor's runsc and shim on containerd's PATH: https://gvisor.dev/docs/user_guide/install/",
-    "containerd-shim-kata-v2": "put Kata's bin folder on containerd's PATH: https://github.com/kata-containers/kata-containers",
-    "containerd-shim-urunc-v2": "install urunc on containerd's PATH: https://urunc.io/installation/",
-}
-_RUNSC = "runsc"
 _UPPER = re.compile(r"\bupperdir=([^,\s]+)")
 
 
@@ -103,7 +97,7 @@ class Containerd(Technology):
     @property
     def expected_differences(self) -> Mapping[str, str]:
         """The differences of gVisor with its runtime, none with runc, and those of a guest kernel with others."""
-        if self._has_runtime(_RUNSC):
+        if self._has_runtime(RUNSC):
             return {**Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
         return {} if self._has_runtime("runc") else KERNEL_DIFFERENCES
 
@@ -113,7 +107,7 @@ class Containerd(Technology):
         name = full_runtime_name(self.runtime).rpartition("/")[2]
         if kata.is_kata(name):
             return Isolation("own kernel", "a guest on virtual hardware for each container, by Kata")
-        if re.search(rf"[.-]{_RUNSC}[.-]", name):
+        if re.search(rf"[.-]{RUNSC}[.-]", name):
             return Gvisor.isolation
         return Isolation("shared kernel", "namespaces, capabilities, a control group; no filter of system calls")
 
@@ -149,20 +143,20 @@ class Containerd(Technology):
             exists = not host.run("test", "-x", shim, timeout=10, check=False).exit_code
             fix = 'runtime = "…" is a runtime\'s name, or the path of its shim on the machine under test'
             return () if exists else (Problem(f"{shim} is no program", fix),)
-        installed = _find_runtimes(host)
+        installed = find_runtimes(host)
         if shim in installed:
             return ()
         names = ", ".join(sorted({runtime_of_shim(name) for name in installed} - {""})) or "none"
         what = f"containerd has no runtime {full_runtime_name(self.runtime)}, but {names}"
         program = shim or "its shim"
-        fix = _FIXES.get(shim, f"install {program} on the PATH of containerd")
-        near = find_nearest(self.runtime, {short_runtime_name(name) for name in (*installed, *_FIXES)} - {""})
-        fix = f'did you mean "{near}"?' if near and shim not in _FIXES else fix
+        fix = INSTALL_HINTS.get(shim, f"install {program} on the PATH of containerd")
+        near = find_nearest(self.runtime, {short_runtime_name(name) for name in (*installed, *INSTALL_HINTS)} - {""})
+        fix = f'did you mean "{near}"?' if near and shim not in INSTALL_HINTS else fix
         return (Problem(f"{what}: {program} is not installed", fix, missing="program"),)
 
     def variants(self, host: Host) -> Sequence[str]:
         """Return the short names of the installed runtimes."""
-        return sorted({short_runtime_name(program) for program in _find_runtimes(host)} - {""})
+        return sorted({short_runtime_name(program) for program in find_runtimes(host)} - {""})
 
     @contextmanager
     def run_engine(self, host: Host) -> Iterator[None]:
@@ -180,13 +174,13 @@ class Containerd(Technology):
         folder = launch.cache.create_once(
             f"namespace of containerd {self.address}", lambda: self._create_namespace(host, launch)
         )
-        space = ContainerdNamespace(PurePosixPath(folder).name, self.address)
+        namespace = ContainerdNamespace(PurePosixPath(folder).name, self.address)
         shim = launch.cache.read_once(
             f"shim {self}", lambda: self.write_shim_wrapper(host, folder, launch.limits.open_files)
         )
         version = launch.version(self, host)
         address = launch.network.instance_address
-        reader, helper = launch.ledger.host, launch.ledger.setup_helper
+        reader = launch.ledger.host
         launch.start_probe(address)
         launch.timeline.mark("requested")
         with ExitStack() as stack:
@@ -194,57 +188,51 @@ class Containerd(Technology):
                 create_limited_cgroup(launch.ledger, launch.name, self._cgroup_limits(launch.limits))
             )
             network = stack.enter_context(launch.network.create_namespace())
-            volume = stack.enter_context(_create_volume(launch))
-            joined = (f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}")
-            mounts = _group_mounts(group) if self._has_runtime("runc") else ()  # other kernels have their own groups
-            paths = (f"--runtime={shim}", f"--fifo-dir={folder}")
-            options = (*paths, *joined, *volume, *mounts, *self._runtime_options(launch))
-            container = (_image_name(launch), launch.name, *launch.init_command(address))
-            run = space.ctr_command("run", "--rm", *options, *container)
-            client = stack.enter_context(_run_container(host, launch, space, run))
-            inside = ExecHost(host, *space.exec_prefix(launch.name))
-            stack.enter_context(inside.attach_stream(client))
-            helpers = find_helpers(reader, launch.name)
-            within = set(group.processes())
-            outside = tuple(pid for pid in helpers if pid not in within)  # the group is read anew at each sample
-            is_kata = kata.is_kata(self.runtime)
-            if is_kata:
-                kata.pin_processes(reader, outside, launch.cpu_list)
-            runtime = launch.cache.read_once(
-                f"version of {self.runtime}", lambda: self._runtime_version(reader, helpers)
+            volume_options = stack.enter_context(_create_volume(launch))
+            run = namespace.ctr_command(
+                *("run", "--rm", f"--runtime={shim}", f"--fifo-dir={folder}"),
+                *(f"--cgroup=/{launch.name}/tare-container", f"--with-ns=network:/run/netns/{network}"),
+                *volume_options,
+                *self._group_options(group),
+                *self._runtime_options(launch),
+                *(_image_name(launch), launch.name, *launch.init_command(address)),
             )
+            client = stack.enter_context(_run_container(host, launch, namespace, run))
+            inside = ExecHost(host, *namespace.exec_prefix(launch.name))
+            stack.enter_context(inside.attach_stream(client))
 
-            def written_bytes() -> int:
-                command = space.ctr_command("snapshots", "mounts", "/", launch.name)
-                upper = _UPPER.search(reader.run(*command, timeout=_SECONDS).text)
-                return helper.bytes_below(upper[1]) if upper else _snapshot_bytes(reader, space, launch.name)
-
+            helpers = find_helpers(reader, launch.name)
+            in_group = set(group.processes())
+            outside = tuple(pid for pid in helpers if pid not in in_group)
+            if kata.is_kata(self.runtime):
+                kata.pin_processes(reader, outside, launch.cpu_list)
             yield Instance(
                 name=launch.name,
                 inside=inside,
                 address=address,
                 network_path=self.network_path,
+                # The group is read anew at each sample.
                 processes=lambda: (*group.processes(), *_filter_alive(reader, outside)),
                 proof={
                     "version": version,
-                    "runtime": f"{full_runtime_name(self.runtime)} {runtime}".strip(),
+                    "runtime": self._describe_runtime(launch, helpers),
                     "control group": group.paths[0],
                     "kernel": kernel_version(inside),
                 },
-                written_bytes=written_bytes,
-                image_bytes=lambda: _snapshot_bytes(reader, space, _cached_layer_digest(host, launch)),
-                cautions=kata.instance_cautions(reader, inside, self.runtime) if is_kata else (),
+                written_bytes=lambda: _written_bytes(launch, namespace),
+                image_bytes=lambda: _snapshot_bytes(reader, namespace, _cached_layer_digest(host, launch)),
+                cautions=kata.instance_cautions(reader, inside, self.runtime) if kata.is_kata(self.runtime) else (),
             )
 
     @contextmanager
     def _create_namespace(self, host: Host, launch: LaunchRequest) -> Iterator[str]:
         """Context manager: make the run's namespace with the image; yield a folder of the same name on the host."""
-        space = ContainerdNamespace(f"{launch.network.prefix}-containerd", self.address)
-        folder = str(launch.folder.parent / space.name)
+        namespace = ContainerdNamespace(f"{launch.network.prefix}-containerd", self.address)
+        folder = str(launch.folder.parent / namespace.name)
         created = launch.ledger.create([("folder", folder)], UndoStep.for_folder(folder))
-        with created, launch.ledger.register_undo(*space.namespace_removal_command()):
+        with created, launch.ledger.register_undo(*namespace.namespace_removal_command()):
             ensure_archive(host, launch.image)
-            space.import_image(host, launch.image, _image_name(launch), ENVIRONMENT)
+            namespace.import_image(host, launch.image, _image_name(launch), ENVIRONMENT)
             yield folder
 
     def write_shim_wrapper(self, host: Host, folder: str, open_files: int) -> str:
@@ -258,18 +246,33 @@ class Containerd(Technology):
 
     def _cgroup_limits(self, limits: Limits) -> Limits:
         """Return the limits of the container's group, which also holds the runtime's virtual machine if it has one."""
-        machine = 0 if self._has_runtime("runc") or self._has_runtime(_RUNSC) else kata.MACHINE_BYTES
-        return Limits(limits.cpus, limits.memory_bytes + machine, limits.open_files)
+        machine_bytes = 0 if self._has_runtime("runc") or self._has_runtime(RUNSC) else kata.MACHINE_BYTES
+        return Limits(limits.cpus, limits.memory_bytes + machine_bytes, limits.open_files)
+
+    def _group_options(self, group: ControlGroup) -> Iterator[str]:
+        """Yield the options that mount the instance's control group, so that programs can read their limits."""
+        if not self._has_runtime("runc"):
+            return  # containers of other runtimes see the control groups of another kernel
+        for mount in group.mounts:  # quoted, because paths of cgroup version 1 have a comma: cpu,cpuacct
+            options = ":".join(mount.options)
+            yield f'--mount=type={mount.kind},"src={mount.source}","dst={mount.target}",options={options}'
 
     def _runtime_options(self, launch: LaunchRequest) -> Iterator[str]:
         """Yield the options of `ctr run` that configure the runtime."""
         yield f"--memory-limit={launch.limits.memory_bytes}"
         if self.config:
             yield f"--runtime-config-path={self.config}"
-        if self._has_runtime(_RUNSC):  # gVisor's shim connects the streams of a pod's sandbox only
+        if self._has_runtime(RUNSC):  # gVisor's shim connects the streams of a pod's sandbox only
             yield "--annotation=io.kubernetes.cri.container-type=sandbox"
         elif not self._has_runtime("runc"):  # a runtime with a virtual machine sizes it by the limits
             yield f"--cpus={len(launch.limits.cpus)}"
+
+    def _describe_runtime(self, launch: LaunchRequest, helpers: Sequence[int]) -> str:
+        """Return the name of the runtime and its version, which is read once per run."""
+        version = launch.cache.read_once(
+            f"version of {self.runtime}", lambda: self._runtime_version(launch.ledger.host, helpers)
+        )
+        return f"{full_runtime_name(self.runtime)} {version}".strip()
 
     def _runtime_version(self, host: Host, helpers: Sequence[int]) -> str:
         """Return the version of gVisor's program, of runc, or of another runtime's shim; "" if it prints none.
@@ -278,44 +281,14 @@ class Containerd(Technology):
         """
         listed = host.run("readlink", *(f"/proc/{pid}/exe" for pid in helpers), timeout=_SECONDS, check=False).text
         running = {PurePosixPath(path).name: path for path in listed.splitlines()}
-        if self._has_runtime(_RUNSC):
+        if self._has_runtime(RUNSC):
             return Gvisor(program=running.get("runsc", "runsc")).version(host)
         program = "runc" if self._has_runtime("runc") else PurePosixPath(shim_program(self.runtime)).name
-        words = first_line(host, running.get(program) or _find_runtimes(host).get(program, program), "--version")
+        words = first_line(host, running.get(program) or find_runtimes(host).get(program, program), "--version")
         return words.rpartition("ersion")[2].strip(": ").partition(",")[0]
 
     def _has_runtime(self, name: str) -> bool:
         return f"-{name}-" in shim_program(self.runtime)
-
-
-def full_runtime_name(runtime: str) -> str:
-    """Return the full name of an abbreviated runtime; other names and paths are returned unchanged.
-
-    Shims have version 2 of containerd's interface in their names, except gVisor's, which is called v1.
-    """
-    if not re.fullmatch(r"[a-z0-9-]+", runtime):
-        return runtime
-    name = _RUNSC if runtime == "gvisor" else runtime
-    return f"io.containerd.{name}.{'v1' if name == _RUNSC else 'v2'}"
-
-
-def shim_program(runtime: str) -> str:
-    """Return the path or name of a runtime's shim, as containerd derives it; "" if `runtime` is no runtime's name."""
-    *before, name, version = ("", *full_runtime_name(runtime).split("."))
-    return runtime if runtime.startswith("/") else f"containerd-shim-{name}-{version}" if before and name else ""
-
-
-def runtime_of_shim(program: str) -> str:
-    """Return the full name of the runtime with this shim; "" if the program is no shim."""
-    match = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
-    return f"io.containerd.{match[1]}.{match[2]}" if match else ""
-
-
-def short_runtime_name(program: str) -> str:
-    """Return the abbreviated name of the runtime with this shim; "" if it has none."""
-    name = program.removeprefix("containerd-shim-").rpartition("-")[0]
-    word = "gvisor" if name == _RUNSC else name
-    return word if shim_program(word) == program else ""
 
 
 def daemon_problem(words: str) -> Problem:
@@ -328,12 +301,6 @@ def daemon_problem(words: str) -> Problem:
     return Problem(
         f"no daemon: {why}{where}", "systemctl start containerd; a socket elsewhere is the setting `address`"
     )
-
-
-def _find_runtimes(host: Host) -> Mapping[str, str]:
-    """Return the paths of the runtimes' programs on a host by name; the first on the PATH wins."""
-    paths = host.run("sh", "-c", _LIST_RUNTIMES, timeout=_SECONDS, check=False).text.split()
-    return {PurePosixPath(path).name: path for path in reversed(paths)}
 
 
 def _image_name(launch: LaunchRequest) -> str:
@@ -351,20 +318,14 @@ def _create_volume(launch: LaunchRequest) -> Iterator[tuple[str, ...]]:
         yield (f"--mount=type=bind,src={folder},dst={VOLUME},options=rbind:rw",)
 
 
-def _group_mounts(group: ControlGroup) -> Iterator[str]:
-    """Yield the options that mount the instance's control group, so that programs can read their limits."""
-    for mount in group.mounts:  # quoted, because paths of cgroup version 1 have a comma: cpu,cpuacct
-        yield f'--mount=type={mount.kind},"src={mount.source}","dst={mount.target}",options={":".join(mount.options)}'
-
-
 @contextmanager
 def _run_container(
-    host: Host, launch: LaunchRequest, space: ContainerdNamespace, run: Sequence[str]
+    host: Host, launch: LaunchRequest, namespace: ContainerdNamespace, run: Sequence[str]
 ) -> Iterator[Process]:
     """Context manager: run the container until the end of the block; yield containerd's client."""
     clients: list[Process] = []
     # A client that exits with 0 has removed its container (`--rm`): the slower removal is for failures only.
-    removal = space.removal_command(launch.name)
+    removal = namespace.removal_command(launch.name)
     with launch.ledger.register_undo(*removal, unless=lambda: any(client.exit_code() == 0 for client in clients)):
         launch.timeline.mark("started")
         with host.spawn(*run, die_with_parent=True) as client:
@@ -394,7 +355,17 @@ def _cached_layer_digest(host: Host, launch: LaunchRequest) -> str:
     return launch.cache.read_once(f"layer of {launch.image.digest}", lambda: layer_digest(host, launch.image))
 
 
-def _snapshot_bytes(host: Host, space: ContainerdNamespace, snapshot: str) -> int:
+def _written_bytes(launch: LaunchRequest, namespace: ContainerdNamespace) -> int:
+    """Return the bytes in the upper folder of the container's overlay, or in its snapshot if that is no overlay."""
+    host = launch.ledger.host
+    command = namespace.ctr_command("snapshots", "mounts", "/", launch.name)
+    upper = _UPPER.search(host.run(*command, timeout=_SECONDS).text)
+    if upper is None:
+        return _snapshot_bytes(host, namespace, launch.name)
+    return launch.ledger.setup_helper.bytes_below(upper[1])
+
+
+def _snapshot_bytes(host: Host, namespace: ContainerdNamespace, snapshot: str) -> int:
     """Return the size of a snapshot in bytes, as containerd reports it."""
-    listed = host.run(*space.ctr_command("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
+    listed = host.run(*namespace.ctr_command("snapshots", "usage", "-b", snapshot), timeout=_SECONDS).text.splitlines()
     return int(listed[-1].split()[1])

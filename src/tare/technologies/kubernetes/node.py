@@ -19,7 +19,7 @@ from tare.model.errors import TrialFailed
 from tare.technologies.containerd.namespace import ContainerdNamespace
 
 _SECONDS = 30.0
-_NUMBER = re.compile(r"[0-9a-f]{64}")
+_CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 _MOUNTS = "/proc/self/mounts"
 # Deepest groups first: in cgroup version 1, a group's CPUs must include those of the groups below it.
 _PIN = 'find "$1" -depth -type d | while read -r group; do echo "$2" > "$group/cpuset.cpus" || exit 1; done'
@@ -69,8 +69,8 @@ class PodOnNode:
             raise TrialFailed("the node has no control group of the pod", "which cgroup driver does its kubelet use?")
         below = host.run("find", group, "-mindepth", "1", "-type", "d", timeout=_SECONDS).text.split()
         container_group = next((path for path in below if container in path), group)
-        numbers = {match[0] for path in below if (match := _NUMBER.search(path))} | {container, sandbox} - {""}
-        listed = host.run("pgrep", "--full", "|".join(sorted(numbers)), timeout=_SECONDS, check=False).text.split()
+        ids = {match[0] for path in below if (match := _CONTAINER_ID.search(path))} | {container, sandbox} - {""}
+        listed = host.run("pgrep", "--full", "|".join(sorted(ids)), timeout=_SECONDS, check=False).text.split()
         return cls(host, group, container_group, container, tuple(map(int, listed)))
 
     def processes(self) -> tuple[int, ...]:
@@ -89,8 +89,8 @@ class PodOnNode:
     def find_root(self) -> ContainerRoot:
         """Return the folders of the container's root, from the machine's mounts; empty without an overlay mount."""
         for line in self.host.read("/proc/1/mounts").splitlines():
-            _, target, kind, text = line.split()[:4]
-            if kind == "overlay" and self.container in target:
+            _, target, file_system, text = line.split()[:4]
+            if file_system == "overlay" and self.container in target:
                 options = dict(option.partition("=")[::2] for option in text.split(","))
                 return ContainerRoot(options.get("upperdir", ""), tuple(options.get("lowerdir", "").split(":")))
         return ContainerRoot()
@@ -112,7 +112,7 @@ class Container:
     The pod's sandbox is a container, too: it has the `address`. The other containers have its ID as `sandbox_id`.
     """
 
-    number: str
+    container_id: str
     runtime: str = ""
     pod: str = ""
     uid: str = ""
@@ -125,9 +125,9 @@ def parse_event(line: str) -> ContainerEvent | None:
     """Parse a line of `ctr events`; return None if it is not about a container."""
     match = _EVENT.search(line)
     fields = json.loads(match[2]) if match else {}
-    number = fields.get("container_id") or fields.get("id")
+    container_id = fields.get("container_id") or fields.get("id")
     labels = fields.get("labels") or {}
-    return ContainerEvent(match[1], str(number), labels.get(_POD, "")) if match and number else None
+    return ContainerEvent(match[1], str(container_id), labels.get(_POD, "")) if match and container_id else None
 
 
 def parse_container(text: str) -> Container:
@@ -136,7 +136,7 @@ def parse_container(text: str) -> Container:
     labels = fields.get("Labels") or {}
     extensions = fields.get("Extensions") or {}
     return Container(
-        number=fields.get("ID", ""),
+        container_id=fields.get("ID", ""),
         runtime=(fields.get("Runtime") or {}).get("Name", ""),
         pod=labels.get(_POD, ""),
         uid=labels.get(_UID, ""),
@@ -156,9 +156,9 @@ def _decode_metadata(extension: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(document.get("Metadata") or {})
 
 
-def read_container(host: Host, number: str) -> Container:
+def read_container(host: Host, container_id: str) -> Container:
     """Return a container by its ID; all fields but the ID are empty if it no longer exists."""
     output = host.run(
-        *SPACE.ctr_command("containers", "info", number), timeout=_CONTAINERD_OF_NODE_SECONDS, check=False
+        *SPACE.ctr_command("containers", "info", container_id), timeout=_CONTAINERD_OF_NODE_SECONDS, check=False
     )
-    return parse_container(output.text) if output.exit_code == 0 else Container(number)
+    return parse_container(output.text) if output.exit_code == 0 else Container(container_id)

@@ -19,7 +19,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unschedulable
 from tare.model.trial import OutputLine
-from tare.technologies.kubernetes import node as containerd
+from tare.technologies.kubernetes import node
 from tare.technologies.kubernetes.kubectl import ClusterError, Kubectl
 
 # Reasons of a waiting container that will not start by itself, each with a hint.
@@ -42,7 +42,7 @@ _NO_HANDLER = re.compile(
 )
 _WARNING_INTERVAL_SECONDS = 2.0  # silence after which tare requests the warnings about the pod
 _CONNECT_SECONDS = 0.25  # until both clients are connected
-_Kind = Literal["pod", "containerd"]
+_EventSource = Literal["cluster", "containerd"]
 _REPORT_SECONDS = 3.0  # until the cluster reports the end of a container
 _PAUSE_SECONDS = 0.25
 
@@ -89,8 +89,8 @@ def pod_fault(pod: Mapping[str, Any]) -> TrialFailed | None:
     scheduled = _find_condition(status, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         message = scheduled.get("message", "")
-        kind = Unschedulable if _NO_CAPACITY.search(message) else TrialFailed
-        return kind(f"the pod cannot be scheduled: {message}", _NO_CAPACITY_HINT)
+        error_type = Unschedulable if _NO_CAPACITY.search(message) else TrialFailed
+        return error_type(f"the pod cannot be scheduled: {message}", _NO_CAPACITY_HINT)
     return None
 
 
@@ -144,13 +144,14 @@ def _termination_error(ended: Mapping[str, Any], status: Mapping[str, Any]) -> T
 def _failure_error(status: Mapping[str, Any]) -> TrialFailed:
     what = f"{status.get('reason', 'Failed')}: {status.get('message', '')}".rstrip(": ")
     # The kubelet refuses a pod without capacity by a reason such as OutOfcpu.
-    kind = Unschedulable if str(status.get("reason")).startswith("OutOf") else TrialFailed
-    return kind(f"the pod has failed: {what}", _NO_CAPACITY_HINT)
+    error_type = Unschedulable if str(status.get("reason")).startswith("OutOf") else TrialFailed
+    return error_type(f"the pod has failed: {what}", _NO_CAPACITY_HINT)
 
 
-def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    found: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
-    return next((each for each in found if each.get("type") == kind), {})
+def _find_condition(status: Mapping[str, Any], condition_type: str) -> Mapping[str, Any]:
+    """Return the pod's condition of a type, such as Ready; {} if the cluster has not set it."""
+    conditions: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == condition_type), {})
 
 
 @dataclass
@@ -171,7 +172,7 @@ class PodStart:
     _start_seconds: dict[str, float] = field(default_factory=dict)  # by the container's ID
     _address: str = ""
     _sandbox: str = ""
-    _lines: queue.SimpleQueue[tuple[_Kind, OutputLine | None]] = field(default_factory=queue.SimpleQueue)
+    _lines: queue.SimpleQueue[tuple[_EventSource, OutputLine | None]] = field(default_factory=queue.SimpleQueue)
 
     @property
     def pods(self) -> str:
@@ -189,9 +190,9 @@ class PodStart:
         path = f"{self.pods}?fieldSelector=metadata.name%3D{self.name}"
         with ExitStack() as stack:
             process = stack.enter_context(host.spawn(*self.kubectl.watch_command(path)))
-            process.listen(lambda line: self._lines.put(("pod", line)))
+            process.listen(lambda line: self._lines.put(("cluster", line)))
             if has_containerd_events:
-                events = stack.enter_context(host.spawn(*containerd.SPACE.ctr_command("events")))
+                events = stack.enter_context(host.spawn(*node.SPACE.ctr_command("events")))
                 events.listen(lambda line: self._lines.put(("containerd", line)))
             # Neither client reports that it is connected, and events before that are lost.
             time.sleep(_CONNECT_SECONDS)
@@ -205,19 +206,21 @@ class PodStart:
         deadline = time.monotonic() + seconds
         while not self.state.ready:
             try:
-                kind, line = self._lines.get(
-                    timeout=min(_WARNING_INTERVAL_SECONDS, max(0.0, deadline - time.monotonic()))
-                )
+                left_seconds = max(0.0, deadline - time.monotonic())
+                source, line = self._lines.get(timeout=min(_WARNING_INTERVAL_SECONDS, left_seconds))
             except queue.Empty:
                 self._look_for_warnings(time.monotonic() >= deadline, seconds)
                 continue
-            if line is None and kind == "pod":
-                raise TrialFailed("the cluster no longer reports on the pod", "does the cluster still run?")
-            if line is not None:
-                (self._handle_report if kind == "pod" else self._handle_event)(line)
+            if source == "cluster":
+                if line is None:  # the end of its output
+                    raise TrialFailed("the cluster no longer reports on the pod", "does the cluster still run?")
+                self._handle_report(line)
+            elif line is not None:
+                self._handle_event(line)
         self._add_container_moments()
 
     def _handle_report(self, line: OutputLine) -> None:
+        """Update the state from a change that the cluster reports; raises TrialFailed if the pod will not run."""
         change: dict[str, Any] = json.loads(line.text)
         pod = change.get("object") or {}
         if change.get("type") == "DELETED":
@@ -234,7 +237,11 @@ class PodStart:
         self._set_address(self.state.address)
 
     def _handle_event(self, line: OutputLine) -> None:
-        event = containerd.parse_event(line.text)
+        """Record the start of a container, and take the address from the first event about this pod that has it.
+
+        Events of starts have no name of the pod: `_add_container_moments` selects this pod's afterwards.
+        """
+        event = node.parse_event(line.text)
         if event is None:
             return
         if event.topic == "/tasks/start":
@@ -243,7 +250,7 @@ class PodStart:
             if not self._sandbox:
                 self._sandbox = event.container
                 self.on_sandbox()
-            self._set_address(containerd.read_container(self.kubectl.host, event.container).address)
+            self._set_address(node.read_container(self.kubectl.host, event.container).address)
 
     def _set_address(self, address: str) -> None:
         if address and not self._address:
@@ -252,8 +259,8 @@ class PodStart:
 
     def _add_container_moments(self) -> None:
         """Record the starts of this pod's containers among those of all containers of the node."""
-        for number, seconds in self._start_seconds.items():
-            container = containerd.read_container(self.kubectl.host, number)
+        for container_id, seconds in self._start_seconds.items():
+            container = node.read_container(self.kubectl.host, container_id)
             if (container.pod, container.uid) == (self.name, self.state.uid):
                 self.moments["sandbox" if container.is_sandbox else "container"] = seconds
 

@@ -71,7 +71,7 @@ class UserMachine(UserGuest):
     tests_path = "tests/contract/test_machine.py"
     board = "q35"
     kvm_alternative = 'use monitor = "qemu-tcg"'
-    image_kind = "a disk or kernel"
+    image_description = "a disk or kernel"
     example_settings = 'monitor = "qemu-tcg", disk = "PATH" and service = "nginx" or user = "root"'
 
     disk: str = ""

@@ -247,7 +247,9 @@ class Cloud:
             raise TrialFailed(f"openstack: {self.name}: {_error_text(error)}", "look at the cloud's logs") from error
 
 
-def _find_resource(kind: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]) -> Any:
+def _find_resource(
+    resource_type: str, name: str, find: Callable[[str], Any], every: Callable[[], Sequence[Any]]
+) -> Any:
     try:
         resource = find(name)
     except import_sdk().exceptions.NotFoundException:  # versions before 6 return None, contrary to the documentation
@@ -255,7 +257,7 @@ def _find_resource(kind: str, name: str, find: Callable[[str], Any], every: Call
     if resource is None:
         names = sorted(str(resource.name) for resource in every())
         hint = did_you_mean(name, names, f"the cloud has {', '.join(names[:20]) or 'none'}")
-        raise Unavailable(f'openstack: no {kind} named "{name}"', hint)
+        raise Unavailable(f'openstack: no {resource_type} named "{name}"', hint)
     return resource
 
 

@@ -20,8 +20,9 @@ from tare.features.advise.advice import (
     fit_calibrations,
     measured_times,
 )
+from tare.features.advise.application_profile import OperationCounts
 from tare.features.advise.capacity import MachineType
-from tare.features.advise.cost_model import CORRECTION, CostEstimate, OperationCounts
+from tare.features.advise.cost_model import CORRECTION, CostEstimate
 from tare.features.advise.unit_costs import read_price_list
 from tare.model.errors import UsageError
 from tare.model.trial import Caution
@@ -146,13 +147,13 @@ def test_the_cheapest_machine_type_with_enough_memory_serves_the_load() -> None:
     docker, guest = found["docker"].machines, found["qemu-tcg"].machines
     assert docker is not None
     assert guest is not None
-    assert (docker.kind, docker.count) == (small, 1)
-    assert guest.kind == large  # 319 MiB
+    assert (docker.machine_type, docker.count) == (small, 1)
+    assert guest.machine_type == large  # 319 MiB
     lacking = by_stack(advise(application(), priced(), AdviceOptions(load_per_second=1e5, machine_types=(tiny,))))[
         "docker"
     ]
     assert lacking.decision == "cannot tell"
-    assert "no kind of machine has 28 MiB of memory" in lacking.problems
+    assert "no machine type has 28 MiB of memory" in lacking.problems
 
 
 def measured(of: OperationCounts, by: float, name: str) -> ReferenceRun:

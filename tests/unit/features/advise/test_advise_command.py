@@ -14,7 +14,7 @@ from compared import changed
 from priced import NATIVE, SCRIPT, SERVER, STACKS, priced
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured, write
 
-from tare.features.advise.cost_model import OperationCounts
+from tare.features.advise.application_profile import OperationCounts
 from tare.features.advise.profiler.profile import (
     FORMAT,
     CallCount,

@@ -20,7 +20,8 @@ from tare.features.advise.advice import Advice, AdviceOptions, Candidate, Requir
 from tare.features.advise.advice_page import COLORS, PARTS, draw_figure
 from tare.features.advise.advice_page import render as advised
 from tare.features.advise.advice_text import answer, describe_waiting_load, format_cost, format_interval, sentence
-from tare.features.advise.cost_model import CORRECTION, REST, ApplicationProfile, CostEstimate
+from tare.features.advise.application_profile import ApplicationProfile
+from tare.features.advise.cost_model import CORRECTION, REST, CostEstimate
 from tare.features.advise.next_step import NextStep, next_step
 from tare.model.operations import OPERATION_KINDS
 from tare.report.chart_theme import STACKS as TESTED

@@ -10,14 +10,8 @@ import pytest
 from priced import COMPUTING, NATIVE, RECORDS, SCRIPT, SERVER, STACKS, basket, priced
 from runs import MACHINE, make_run, make_trial, measured
 
-from tare.features.advise.cost_model import (
-    REST,
-    CostBreakdown,
-    CostEstimate,
-    OperationCounts,
-    combine_profiles,
-    predict,
-)
+from tare.features.advise.application_profile import OperationCounts, combine_profiles
+from tare.features.advise.cost_model import REST, CostBreakdown, CostEstimate, predict
 from tare.features.advise.profiler.profile import CallCount, Counts, Profile, Usage
 from tare.features.advise.unit_costs import read_price_list
 from tare.model.errors import UsageError

@@ -30,7 +30,7 @@ def test_the_file_of_the_docs_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "has no kind of machine"),
+        ("", "has no machine type"),
         ("machines = 3", "machines: "),
         ("[machines]\nsmall = 3", "machines.small: "),
         ("[machine.small]\ncpus = 2", "unknown key 'machine'"),
@@ -74,4 +74,4 @@ def test_machines_that_would_be_busy_all_of_the_time_do_not_keep_up() -> None:
 def test_without_prices_the_fewest_machines_are_taken() -> None:
     found = find_cheapest_plan([MachineType(1), MachineType(4)], 1000, 3e-3, None)
     assert found is not None
-    assert (found.kind.cpus, found.count) == (4, 1)
+    assert (found.machine_type.cpus, found.count) == (4, 1)

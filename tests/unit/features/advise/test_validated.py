@@ -14,7 +14,8 @@ from validate import done_in
 from validated import ADVICE, BEGIN, BILL, END, MEAN, METHODS, NEAREST, Cell
 
 from tare.features.advise.advice import AdviceOptions, advise
-from tare.features.advise.cost_model import ApplicationProfile, CostEstimate
+from tare.features.advise.application_profile import ApplicationProfile
+from tare.features.advise.cost_model import CostEstimate
 from tare.model.trial import RawOutput
 from tare.plugins.workload import Workload
 from tare.suites.suite import read_suite

@@ -20,7 +20,7 @@ from runs import believable_run
 
 from tare.features.compare.compare_page import build_overview
 from tare.features.compare.compare_page import render as compared
-from tare.features.compare.two_runs import CompareOptions, compare_runs, compare_stacks
+from tare.features.compare.run_comparison import CompareOptions, compare_runs, compare_stacks
 from tare.model.journal import Run
 from tare.report.overview import HeadlineColumn, create_overview
 

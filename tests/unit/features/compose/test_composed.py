@@ -172,7 +172,7 @@ def test_entry_point_user_folder_and_stop_signal_are_kept() -> None:
         "stop_signal": "SIGQUIT",
         "port": 80,
     }
-    assert of(ONE + PROGRAM, around=around).interpolated_variables == ("PORT", "USER_ID")
+    assert of(ONE + PROGRAM, around=around).embedded_variables == ("PORT", "USER_ID")
     assert services(ONE + "    user:\n    entrypoint:\n    command:\n")["a"].keys() == {"from", "port"}
 
 

@@ -94,7 +94,7 @@ def test_every_column_of_the_telemetry_has_a_family() -> None:
 def test_a_family_name_ends_with_its_unit_and_counters_with_their_suffix() -> None:
     for family in FAMILIES:
         assert family.name.endswith(f"_{family.unit}" if family.unit else "")
-        assert family.metric.endswith("_total") == (family.kind == "counter")
+        assert family.metric.endswith("_total") == (family.metric_type == "counter")
 
 
 def test_a_series_has_the_labels_of_its_sample_and_its_own() -> None:
@@ -218,7 +218,7 @@ def test_there_is_a_dashboard_of_samples_and_one_of_totals() -> None:
 
 @DASHBOARDS
 def test_every_query_names_a_family_with_labels_that_the_writer_writes(path: Path, tmp_path: Path) -> None:
-    kinds = {family.metric: family.kind for family in FAMILIES}
+    kinds = {family.metric: family.metric_type for family in FAMILIES}
     known = {
         (family.metric, f'{name}="{value}"') for family, labels in FAMILY_OF_COLUMN.values() for name, value in labels
     }

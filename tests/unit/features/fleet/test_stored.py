@@ -23,7 +23,7 @@ from tare.features.fleet.headline_cache import CACHE_FILE, load_digests, read_ca
 from tare.features.fleet.random_effects import MachineSample
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import FORMAT, Journal, Run, load_record, load_run
+from tare.model.journal import FORMAT, Run, RunWriter, load_record, load_run
 
 Short = RunDigest[MachineSample]
 _MACHINES, _BLOCKS = 3, 2
@@ -71,7 +71,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def written(run: Run) -> Path:
     """Write a run without the raw output, and all trials at once."""
-    Journal(run.folder).create(run.record, "[suite]\n")
+    RunWriter(run.folder).create(run.record, "[suite]\n")
     rows = ({"format": FORMAT} | asdict(trial) for trial in run.trials)
     (run.folder / "trials.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return run.folder

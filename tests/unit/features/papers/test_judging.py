@@ -322,7 +322,7 @@ def test_cautions_stay_beside_the_number_and_a_stack_says_what_it_ran() -> None:
 
     found = judged(with_trials(RUN, stolen))
     assert {caution.kind for caution in found.points[0].claim_point.cautions} == {"steal"}
-    assert dict(found.stack_reports) == {"version": "20.10.24", "network path": "nat"}
+    assert dict(found.stack_proof) == {"version": "20.10.24", "network path": "nat"}
 
 
 def test_the_control_takes_part_only_in_comparisons_with_the_baseline() -> None:

@@ -1,4 +1,4 @@
-"""Counter by bpftrace: system calls by name and kind of file, page faults and context switches, added up in the kernel.
+"""Counter by bpftrace: system calls by name and type of file, page faults and context switches, added up in the kernel.
 
 The kernel runs tare's program at tracepoints, and user space reads only the sums. The program follows forks from the
 processes that it starts with. A tracepoint at system calls makes system calls of all processes slower by about 0.25 µs,
@@ -127,7 +127,7 @@ def find_tracepoints() -> frozenset[str]:
 def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool, schedule: CountingSchedule) -> str:
     """Return the bpftrace program that counts for these processes and their descendants.
 
-    Without type information (`has_btf`), it counts no packets and no kinds of files. bpftrace attaches probes in the
+    Without type information (`has_btf`), it counts no packets and no types of files. bpftrace attaches probes in the
     order of the program, so that all probes are attached when the first slot begins.
     """
     filters = f"/@member[pid] && {_IN_WINDOW}/"
@@ -174,8 +174,8 @@ def _slot_code(schedule: CountingSchedule) -> str:
     )
 
 
-def _file_kind_code() -> str:
-    """Return the code that stores the kind of the open file that is a call's first argument."""
+def _file_type_code() -> str:
+    """Return the code that stores the type of the open file that is a call's first argument."""
     # Pointer arithmetic, because bpftrace indexes arrays only by literals.
     files = "(uint64)((struct task_struct *)curtask)->files->fdt->fd"
     family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
@@ -191,20 +191,20 @@ def _file_kind_code() -> str:
 def _enter_code(has_btf: bool) -> str:
     # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
     counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
-    return f"@total = count(); if ({_IN_WINDOW}) {{ {_file_kind_code() if has_btf else ''}{counted} }}"
+    return f"@total = count(); if ({_IN_WINDOW}) {{ {_file_type_code() if has_btf else ''}{counted} }}"
 
 
 def _exit_probe_code(has_btf: bool) -> str:
-    kind = "@kind[tid]" if has_btf else "0"
+    file_type = "@kind[tid]" if has_btf else "0"
     sizes = (
-        f" if ({kind} > 0 && args->ret > 0) {{"
-        f" @bytes[args->id, {kind}] = sum(args->ret * @weight);"
-        f" @pieces[args->id, {kind}] = sum(((args->ret + 4095) >> 12) * @weight); }} delete(@kind[tid]);"
+        f" if ({file_type} > 0 && args->ret > 0) {{"
+        f" @bytes[args->id, {file_type}] = sum(args->ret * @weight);"
+        f" @pieces[args->id, {file_type}] = sum(((args->ret + 4095) >> 12) * @weight); }} delete(@kind[tid]);"
     )
     return (
         "if (@at[tid] > 0) {"
-        f" @calls[args->id, {kind}, args->ret < 0] = sum(@weight);"
-        f" @times[args->id, {kind}, args->ret < 0] = sum((nsecs - @at[tid]) * @weight);"
+        f" @calls[args->id, {file_type}, args->ret < 0] = sum(@weight);"
+        f" @times[args->id, {file_type}, args->ret < 0] = sum((nsecs - @at[tid]) * @weight);"
         f"{sizes if has_btf else ''} delete(@at[tid]); }}"
         " else { if (@member[pid]) { @born[pid == tid] = count(); } }"
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from tare.features.advise.profiler.profile import RECEIVING, SENDING, SEVERAL, CallCount, FileKind, TraceCounts
+from tare.features.advise.profiler.profile import RECEIVING, SENDING, SEVERAL, CallCount, FileType, TraceCounts
 from tare.model.errors import TrialFailed
 
 _Number = TypeVar("_Number", int, float)
@@ -17,7 +17,7 @@ _Number = TypeVar("_Number", int, float)
 CALL_SECONDS = 2e-6  # cost of counting a system call, at most (research/profile_effect.py)
 ATTACHED_SECONDS = 0.4e-6  # cost of a call of the application that is not counted; of other processes, 0.25e-6
 SOCKET = 0xC000  # file type as in st_mode of inode(7); the program adds the address family of sockets
-_FILE_KINDS: Mapping[int, FileKind] = {
+_FILE_TYPES: Mapping[int, FileType] = {
     0x1000: "pipe",
     0x2000: "device",
     0x6000: "file",  # block device
@@ -79,7 +79,7 @@ def is_tick(line: str) -> bool:
 
 
 def parse_maps(line: str) -> dict[str, Any]:
-    """Return the maps in a line of bpftrace's JSON by name; empty for a line of another kind."""
+    """Return the maps in a line of bpftrace's JSON by name; empty for another line."""
     data = _parse_line(line).get("data")
     return {name: each for name, each in data.items() if name.startswith("@")} if isinstance(data, dict) else {}
 
@@ -163,11 +163,11 @@ def _to_trace_counts(maps: Mapping[str, Any], seconds: float, source: str) -> Tr
 
 
 def _sum_calls(sums: _Sums) -> Iterator[CallCount]:
-    """Yield calls by name, kind of file and success, added up over file types that are one kind for tare."""
-    groups: dict[tuple[str, FileKind, bool], list[CallCount]] = {}
+    """Yield calls by name, type of file and success, added up over file types that tare does not distinguish."""
+    groups: dict[tuple[str, FileType, bool], list[CallCount]] = {}
     for key in sums.maps.get("@calls", {}):
-        number, kind, failed = key.split(",")
-        name, on, size = name_of(int(number)), _file_kind(int(kind)), f"{number},{kind}"
+        number, mode, failed = key.split(",")
+        name, on, size = name_of(int(number)), _file_type(int(mode)), f"{number},{mode}"
         sized = on and failed == "0" and (name in RECEIVING or name in SENDING)
         passed, pieces = (sums.scaled_sum(each, size) if sized else None for each in ("@bytes", "@pieces"))
         if name in SEVERAL:
@@ -193,8 +193,9 @@ def _sum(amounts: Iterable[_Number | None]) -> _Number | None:
     return None if None in known else sum(amount for amount in known if amount is not None)
 
 
-def _file_kind(kind: int) -> FileKind:
-    return _FILE_KINDS.get(kind, "other") if kind else ""
+def _file_type(mode: int) -> FileType:
+    """Return the type of a file by its mode, with the address family of a socket added; "" if it is unknown (0)."""
+    return _FILE_TYPES.get(mode, "other") if mode else ""
 
 
 def name_of(number: int) -> str:

@@ -42,7 +42,7 @@ Count = Annotated[int, Field(ge=0, le=1 << 63)]
 
 # Kind of the open file that a call uses. `local` is a Unix socket, `other` an event, a directory, or a socket of
 # another family. "" stands for a call without a file, or whose file is unknown.
-FileKind = Literal["", "file", "pipe", "local", "network", "device", "other"]
+FileType = Literal["", "file", "pipe", "local", "network", "device", "other"]
 Unit = Literal["run", "request", "second"]
 
 RECEIVING = frozenset({"read", "readv", "pread64", "preadv", "preadv2", "recvfrom", "recvmsg", "recvmmsg"})
@@ -56,7 +56,7 @@ _MAX_CONNECTIONS_PER_REQUEST, _MIN_CONNECTIONS = 1.1, 20
 
 @dataclass(frozen=True)
 class CallCount:
-    """Number of system calls of a name on a kind of file, which all succeeded or all `failed`.
+    """Number of system calls of a name on a type of file, which all succeeded or all `failed`.
 
     `seconds` is time in the kernel, waits included. `bytes` were read or written. `pieces` is the number of parts of at
     most 4 KiB (pages) that the calls passed, or of messages if a call passes several. None stands for unknown.
@@ -64,7 +64,7 @@ class CallCount:
 
     call: str
     count: Count
-    on: FileKind = ""
+    on: FileType = ""
     failed: bool = False
     seconds: Amount | None = None
     bytes: Count | None = None
@@ -203,7 +203,7 @@ def _accepted_connections(calls: Iterable[CallCount]) -> int:
 def _received_bytes(calls: Iterable[CallCount]) -> int | None:
     """Return the bytes received from other processes, or messages if their bytes are unknown.
 
-    None if some calls hide them (io_uring, splice, or files of unknown kind).
+    None if some calls hide them (io_uring, splice, or files of unknown type).
     """
     total = 0
     for call in calls:
@@ -218,7 +218,7 @@ def count_operations(profile: Profile) -> Mapping[str, float]:
     """Return the number of operations of each kind (model/operations.py) per unit of the application's work.
 
     A kind that could not be counted is missing. A message is a receive and a send, and each call counts as half; the
-    number of packets is used if it is larger. Calls on files of unknown kind and failed calls count as `call`.
+    number of packets is used if it is larger. Calls on files of unknown type and failed calls count as `call`.
     """
     user_seconds = {USER.name: profile.usage.user_seconds / profile.units}
     if profile.counts is None:
@@ -309,5 +309,5 @@ def parse_profile(content: bytes, source: str) -> Profile:
         return _PROFILE.validate_python(fields)
     except ValidationError as error:
         fault = error.errors()[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"{source}: {place}: {fault['msg']}", _HINT) from None
+        location = ".".join(str(part) for part in fault["loc"])
+        raise UsageError(f"{source}: {location}: {fault['msg']}", _HINT) from None

@@ -6,9 +6,8 @@ usually the reason for a comparison: they are stated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
 
 from tare.features.compare.changes import RatioChange, compare_baselines, compare_headlines
 from tare.features.compare.comparability import (
@@ -18,22 +17,13 @@ from tare.features.compare.comparability import (
     run_machine_differences,
     units_of,
 )
+from tare.features.compare.gate import GateCondition, GateResult, find_confounding_cells, judge_gate
 from tare.features.compare.run_series import format_points, measured_points, require_stack, select_stacks, stacks_of
 from tare.model.errors import TareError, UsageError
 from tare.model.journal import Run
-from tare.report.answer import GateOutcome
-from tare.statistics.cells import Cell, verdict_of_side
+from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary
-
-GateCondition = Literal["worse", "better", "different", "undecided"]
-GATE_CONDITIONS: tuple[GateCondition, ...] = get_args(GateCondition)
-_VERDICTS_OF_CONDITION: Mapping[GateCondition, tuple[str, ...]] = {
-    "worse": ("worse",),
-    "better": ("better",),
-    "different": ("worse", "better"),
-    "undecided": ("undecided", "too few blocks"),
-}
 
 
 @dataclass(frozen=True)
@@ -51,22 +41,6 @@ class CompareOptions:
     fail_on: tuple[GateCondition, ...] = ()
     across_machines: bool = False
     since: str = ""
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """Result of a gate: its conditions, the cells that failed it, and those that lost their value.
-
-    `baseline_changes` are changes of the baseline itself, for which the gate cannot tell: the program may have changed
-    in all stacks, or the machine. `is_undecided` is true if the gate passed although no cell is decided.
-    """
-
-    fail_on: tuple[GateCondition, ...]
-    failing: tuple[Cell, ...]
-    lost: tuple[Cell, ...]
-    baseline_changes: tuple[Cell, ...]
-    answer: GateOutcome
-    is_undecided: bool = False
 
 
 @dataclass(frozen=True)
@@ -114,36 +88,35 @@ def compare_runs(before: Run, after: Run, options: CompareOptions) -> Comparison
     if not options.across_machines:
         require_one_machine(before, after)
     baseline = _common_baseline(before, after, options.baseline)
-    shared = [stack for stack in stacks_of(before) if stack in stacks_of(after)]
-    for run in (before, after):
-        for stack in options.stacks:
-            require_stack(run, stack)
-    controls = {before.record.control, after.record.control}
-    chosen = options.stacks or tuple(stack for stack in shared if stack not in {baseline, *controls})
-    if not chosen:
-        raise UsageError(
-            f"{before.folder} and {after.folder} have no stack in common but {baseline}",
-            f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
-        )
-    require_same_units(unit for run in (before, after) for unit in units_of(run, {baseline, *chosen}))
+    chosen = _choose_common_stacks(before, after, baseline, options.stacks)
+    compared_stacks = tuple(dict.fromkeys((baseline, *chosen)))
+    require_same_units(unit for run in (before, after) for unit in units_of(run, compared_stacks))
     margin = after.record.margin if options.margin is None else options.margin
-    summaries = [summarize(select_stacks(run, baseline, (baseline, *chosen), margin)) for run in (before, after)]
-    earlier, left_out = _drop_incomparable_workloads(*summaries)
-    of_baseline = compare_baselines(earlier, summaries[1], margin)
-    is_requested = baseline in options.stacks
-    changed = (*compare_headlines(earlier, summaries[1], margin), *(of_baseline if is_requested else ()))
-    lacks = (*_missing_baseline_statements(earlier, "before: "), *_missing_baseline_statements(summaries[1], "after: "))
-    differences = (*run_machine_differences(before, after), *run_differences(before, after, {baseline, *chosen}))
-    statements = (*differences, *_unshared_statements(before, after), *left_out, *lacks)
-    if not changed:
+    earlier = summarize(select_stacks(before, baseline, compared_stacks, margin))
+    later = summarize(select_stacks(after, baseline, compared_stacks, margin))
+    earlier, left_out = _drop_incomparable_workloads(earlier, later)
+
+    changes = compare_headlines(earlier, later, margin)
+    baseline_changes = compare_baselines(earlier, later, margin)
+    confounding = () if options.stacks else find_confounding_cells(options.fail_on, baseline_changes, margin)
+    if baseline in options.stacks:  # its changes are then results like those of the other stacks
+        changes, baseline_changes = (*changes, *baseline_changes), ()
+    if not changes:
         reason = "; ".join(left_out) or "they have no workload in common"
         raise UsageError(f"{before.folder} and {after.folder}: {reason}", "compare runs of one suite")
-    cells = tuple(each.cell for each in changed)
-    moved = () if options.stacks else _find_baseline_changes(options.fail_on, of_baseline, margin)
-    gate = judge_gate(options.fail_on, cells, _find_lost_cells(changed, summaries[1]), moved)
-    baseline_changes = () if is_requested else of_baseline
+
+    statements = (
+        *run_machine_differences(before, after),
+        *run_differences(before, after, compared_stacks),
+        *_unshared_statements(before, after),
+        *left_out,
+        *_missing_baseline_statements(earlier, "before: "),
+        *_missing_baseline_statements(later, "after: "),
+    )
+    cells = tuple(change.cell for change in changes)
+    gate = judge_gate(options.fail_on, cells, _find_lost_cells(changes, later), confounding)
     return _require_comparison(
-        ComparisonResult((before, after), summaries[1], cells, changed, baseline_changes, statements, gate)
+        ComparisonResult((before, after), later, cells, changes, baseline_changes, statements, gate)
     )
 
 
@@ -166,51 +139,6 @@ def _missing_reason(result: ComparisonResult, baseline: str) -> str:
     return f"{first.stack} in {first.name}: {first.skipped or '; '.join(first.notes)}"
 
 
-def judge_gate(
-    fail_on: tuple[GateCondition, ...],
-    cells: Sequence[Cell],
-    lost: tuple[Cell, ...],
-    baseline_changes: tuple[Cell, ...] = (),
-) -> GateResult:
-    """Judge the cells by the conditions of a gate.
-
-    Lost cells fail every gate, as they are neither better nor equivalent. Undecided cells fail only a gate that names
-    them. A gate cannot tell if no cell has an interval, so that nothing could fail it, or if the baseline has changed.
-    """
-    verdicts = verdicts_of(fail_on)
-    open_ones = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
-    failing = tuple(
-        cell
-        for cell in cells
-        if cell.verdict in verdicts or (fail_on and cell in lost) or ("undecided" in fail_on and cell in open_ones)
-    )
-    answer: GateOutcome = "passed"
-    if failing:
-        answer = "failed"
-    elif fail_on and (baseline_changes or all(cell.low is None for cell in cells)):
-        answer = "cannot tell"
-    is_undecided = bool(fail_on) and answer == "passed" and not any(cell.is_decided for cell in cells)
-    return GateResult(fail_on, failing, lost, baseline_changes, answer, is_undecided)
-
-
-def _find_baseline_changes(
-    fail_on: tuple[GateCondition, ...], baseline_changes: Sequence[RatioChange], margin: float
-) -> tuple[Cell, ...]:
-    """Return the decided changes of the baseline beyond the margin in a direction that the gate fails on."""
-    cells = []
-    for cell in (each.cell for each in baseline_changes):
-        ratio = cell.ratio or 1.0
-        direction = verdict_of_side("more" if ratio > 1 else "less", cell.better)
-        if cell.is_decided and max(ratio, 1 / ratio) > 1 + margin and direction in verdicts_of(fail_on):
-            cells.append(cell)
-    return tuple(cells)
-
-
-def verdicts_of(fail_on: Sequence[GateCondition]) -> set[str]:
-    """Return the verdicts that a gate fails on."""
-    return {verdict for kind in fail_on for verdict in _VERDICTS_OF_CONDITION[kind]}
-
-
 def _common_baseline(before: Run, after: Run, requested: str | None) -> str:
     earlier, later = before.record.baseline, after.record.baseline
     if requested is None and earlier != later:
@@ -220,6 +148,22 @@ def _common_baseline(before: Run, after: Run, requested: str | None) -> str:
     for run in (before, after):
         require_stack(run, requested or earlier)
     return requested or earlier
+
+
+def _choose_common_stacks(before: Run, after: Run, baseline: str, requested: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requested stacks, or else all that both runs have but the baseline and its controls."""
+    for run in (before, after):
+        for stack in requested:
+            require_stack(run, stack)
+    left_out = {baseline, before.record.control, after.record.control}
+    later_stacks = stacks_of(after)
+    chosen = requested or tuple(stack for stack in stacks_of(before) if stack in later_stacks and stack not in left_out)
+    if not chosen:
+        raise UsageError(
+            f"{before.folder} and {after.folder} have no stack in common but {baseline}",
+            f"compare runs of one suite, or {baseline} itself: --stack {baseline}",
+        )
+    return chosen
 
 
 def _missing_baseline_statements(summary: Summary, when: str) -> tuple[str, ...]:
@@ -259,12 +203,12 @@ def _unshared_statements(before: Run, after: Run) -> tuple[str, ...]:
     return tuple(statements)
 
 
-def _find_lost_cells(ratio_changes: Sequence[RatioChange], after: Summary) -> tuple[Cell, ...]:
+def _find_lost_cells(changes: Sequence[RatioChange], after: Summary) -> tuple[Cell, ...]:
     """Return the cells with a value before and none after, although the baseline has values after."""
     return tuple(
-        each.cell
-        for each in ratio_changes
-        if each.before.ratio is not None
-        and not each.after.trials
-        and after.headline(each.cell.headline, after.baseline).trials
+        change.cell
+        for change in changes
+        if change.before.ratio is not None
+        and not change.after.trials
+        and after.headline(change.cell.headline, after.baseline).trials
     )
