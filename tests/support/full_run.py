@@ -129,7 +129,9 @@ def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Gen
         timeline=(Mark("requested", 0.0), Mark("started", start * 0.3), Mark("ready", start)),
         footprint=Footprint(size, size // 4, size // 2, 3),
         limits=LimitsCheck(Limits((0,), 512 << 20, 4096), ObservedLimits(1, 512 << 20, 4096)),
-        cautions=(Caution("steal", "3.1 % of the CPU time was stolen by the machine below"),) if block == 1 else (),
+        cautions=(Caution("steal", "the hypervisor gave 3.1% of the CPU time to others while the trial ran"),)
+        if block == 1
+        else (),
         proof=(("kernel", "6.1.0-18-amd64"),),
         commands=tuple((stack, "exec", name, "load", "--seconds", "0.1", "--seed", str(seed)) for seed in range(3)),
         turns=() if record in (_STARTUP, _DICTIONARY) else turns,

@@ -236,7 +236,7 @@ def _mishap(trial: Trial) -> Trial:
     if place == ("redis", "native") and trial.block < 3:
         cautions += (Caution("client-bound", f"the client used {97 + trial.block} % of its CPU"),)
     if trial.block == 1:
-        cautions += (Caution("steal", "3.1 % of the CPU time was stolen by the machine below"),)
+        cautions += (Caution("steal", "the hypervisor gave 3.1% of the CPU time to others while the trial ran"),)
     return replace(trial, cautions=cautions)
 
 

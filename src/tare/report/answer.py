@@ -1,4 +1,4 @@
-"""Answer of a command: a table with its legend, remarks, conclusions and gate, as table, Markdown and JSON.
+"""Answer of a command: table, legend, remarks, conclusions and gate, for the terminal, in Markdown and as JSON.
 
 `tare.cli.answer` prints an answer, writes its page, and ends the command with its exit code.
 """
@@ -21,18 +21,18 @@ from tare.report.numbers import strip_control_characters
 
 FORMAT = 1  # of the JSON of every command
 GateOutcome = Literal["passed", "failed", "cannot tell"]
-_NOTHING_DECIDED = "nothing is decided, and what is undecided does not fail it"
-_TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided fails then"
+_NOTHING_DECIDED = "no verdict is decided, and undecided verdicts do not fail it"
+_TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided would fail here"
 _SIGNS: Mapping[GateOutcome, str] = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}
 _STYLES: Mapping[GateOutcome, str] = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Outcome of `--fail-on`, which has no entry if there is no gate.
+    """Outcome of the gate `--fail-on`; `fail_on` is empty without a gate.
 
-    `reason` says what follows the outcome in a sentence, `hint` what helps a gate that cannot tell. `is_undecided` says
-    that the gate passed although nothing is decided.
+    `reason` explains the outcome, and `hint` is for a gate that cannot tell. `is_undecided` marks a gate that passed
+    although no verdict is decided.
     """
 
     fail_on: tuple[str, ...] = ()
@@ -43,32 +43,32 @@ class Gate:
 
     @property
     def sentence(self) -> str:
-        """Whether the gate passed; empty without a gate."""
+        """Sentence that tells whether the gate passed; empty without a gate."""
         return f"The gate (--fail-on {','.join(self.fail_on)}) {self._result}." if self.fail_on else ""
 
     @property
     def error(self) -> TareError | None:
-        """Error of a gate that can neither pass nor fail."""
+        """Error of a gate that can neither pass nor fail; None for other outcomes."""
         return TareError(f"the gate {self._result}", self.hint) if self.outcome == "cannot tell" else None
 
     @property
     def warning_lines(self) -> tuple[str, ...]:
-        """Lines for a gate that passed although nothing is decided."""
+        """Warning lines of a gate that passed although no verdict is decided; empty for other gates."""
         return (f"the gate {self._result}", f"hint: {_TO_DECIDE}") if self.is_undecided else ()
 
     @property
     def look(self) -> str:
-        """Class of the style sheet for the sentence."""
+        """CSS class of the sentence."""
         return _STYLES[self._displayed_outcome]
 
     @property
     def sign(self) -> str:
-        """Sign for Markdown; empty without a gate."""
+        """Emoji before the Markdown title; empty without a gate."""
         return _SIGNS[self._displayed_outcome] if self.fail_on else ""
 
     @property
     def fields(self) -> dict[str, Any]:
-        """JSON fields that every gate has."""
+        """JSON fields that all commands give for their gate."""
         return {
             "fail_on": self.fail_on,
             "answer": self.outcome if self.fail_on else None,
@@ -87,10 +87,10 @@ class Gate:
 
 @dataclass(frozen=True)
 class AnswerColumn:
-    """Column of an answer's table, numbers on the right and all others on the left.
+    """Column of an answer's table. Numbers are right-aligned, all other texts left-aligned.
 
-    Where a terminal is narrow, prose breaks between words, and names break anywhere, so that none is cut. Only a wide
-    terminal has a column that is `only_wide`.
+    On a narrow terminal, prose wraps between words, and names wrap anywhere so that none is cut. Only wide terminals
+    show a column that is `only_wide`.
     """
 
     name: str
@@ -100,7 +100,7 @@ class AnswerColumn:
 
 @dataclass(frozen=True)
 class AnswerRow:
-    """Row of an answer's table, a text per column, and the style of the verdict."""
+    """Row of an answer's table: a text per column, and the style of the verdict."""
 
     texts: tuple[str, ...]
     style: str
@@ -108,13 +108,14 @@ class AnswerRow:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found.
+    """Answer of a command.
 
-    `styled` names the column that has the rows' styles; all columns have them if it is empty. `wide` is the width of a
-    terminal, in columns, from which it shows the whole table. `warning_lines` and `opening` stand before the table.
-    `closing` ends the text and is not part of Markdown. `fields` computes the JSON document.
+    `styled` names the column that gets the rows' styles; if it is empty, all columns get them. A terminal of at least
+    `wide` columns shows the whole table. `warning` and `opening` are printed before the table. `closing` ends the
+    printed text and is not part of the Markdown. `fields` computes the fields of the JSON document.
 
-    The command ends with `error` or the gate's if there is one, and with exit code 1 if it `failed` or its gate did.
+    The command ends with `error` or with the gate's error if there is one, and with exit code 1 if the command
+    `failed` or its gate did.
     """
 
     command: str
@@ -154,7 +155,7 @@ class Answer:
         return table
 
     def markdown(self) -> str:
-        """Return the text for a pull request or a job's summary."""
+        """Return the Markdown text for a pull request or the summary of a CI job."""
         rows = [[column.name for column in self.columns], ["---" for _ in self.columns]]
         rows += [[escape_markdown(text) for text in row.texts] for row in self.rows]
         lines = [
@@ -169,5 +170,5 @@ class Answer:
 
     def document(self) -> str:
         """Return the JSON document."""
-        whole = {"format": FORMAT, "tare": __version__, **self.fields()}
-        return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False)
+        fields = {"format": FORMAT, "tare": __version__, **self.fields()}
+        return json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False)

@@ -1,8 +1,7 @@
-"""Parts of charts as SVG: plot areas with their axes, legends and marks; and the frame of charts that are files.
+"""SVG parts of charts: plot areas with axes, legends, marks, and the frame of charts that are files.
 
-All text goes through `draw_text`, `draw_path` and `draw_titled_group`, which escape it: names are from a run folder,
-which may be untrusted. Colors and sizes are those of `chart_theme.css`; what belongs to a series has its color by
-`color`.
+`draw_text`, `draw_path` and `draw_titled_group` escape all text, because names come from a run folder, which may be
+untrusted. Colors and sizes are those of `chart_theme.css`; parts of a series inherit its color from their group.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from tare.report.rendering import render_section
 from tare.report.svg_axes import Scale, drop_overlapping_labels
 
 EDGE, HEAD, FOOT = 24, 56, 20  # of the frame, pixels
-_LETTER_WIDTH = 7.2  # width of one
-_MAX_LETTERS, _MAX_OF_LEGEND = 24, 36  # of a name
-_PAD = 6  # around a chart, so that marks at its edges are whole
-_LABELS, _TITLE = 18, 18  # heights of what stands below an axis
+_LETTER_WIDTH = 7.2  # average width of a character, pixels
+_MAX_LETTERS, _MAX_OF_LEGEND = 24, 36  # characters of a name
+_PAD = 6  # around a chart, so that marks at its edges are not cut
+_LABELS, _TITLE = 18, 18  # heights of the labels and of the title below an axis
 _LEGEND = 20  # height of a line
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of this size."""
+    """Chart with its size in pixels and its SVG parts."""
 
     width: float
     height: float
     parts: tuple[str, ...]
 
     def svg(self, label: str) -> Markup:
-        """Return the chart for a page, which has the style; `label` is for those who cannot see it."""
+        """Return the chart for a page, which has the style; `label` is the text for screen readers."""
         return self._as_markup(label, f'style="max-width:{px(self.width)}px"', "")
 
     def file(self, label: str) -> str:
-        """Return the chart as a file."""
+        """Return the chart as the text of an SVG file with its style."""
         size = f'width="{px(self.width)}" height="{px(self.height)}"'
         return str(self._as_markup(label, size, f"<style>{file_style()}</style>"))
 
@@ -53,7 +52,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart in the page, with the sentence that says how to read it."""
+    """Chart of the page with its caption."""
 
     caption: str
     chart: Chart
@@ -61,13 +60,13 @@ class Drawing:
 
     @property
     def svg(self) -> Markup:
-        """The chart, drawn for the page."""
+        """The chart as SVG for the page."""
         return self.chart.svg(self.caption)
 
 
 @dataclass(frozen=True)
 class Area:
-    """Where values are drawn: across and, where there is a second axis, upwards."""
+    """Plot area with a horizontal axis and an optional upright axis."""
 
     left: float
     top: float
@@ -77,19 +76,19 @@ class Area:
     up: Scale | None = None
 
     def x_of(self, value: float) -> float:
-        """Return the place of a value of the lower axis."""
+        """Return the x coordinate of a value of the horizontal axis."""
         return self.left + self.width * self.across.position(value)
 
     def y_of(self, value: float) -> float:
-        """Return the place of a value of the upright axis."""
+        """Return the y coordinate of a value of the upright axis; the middle without that axis."""
         return self.top + self.height * (1 - self.up.position(value) if self.up else 0.5)
 
     def line_path(self, points: Iterable[tuple[float, float]]) -> str:
-        """Return the line through values of both axes."""
+        """Return the SVG path through points of both axes."""
         return "M" + "L".join(f"{px(self.x_of(across))} {px(self.y_of(up))}" for across, up in points)
 
     def draw_axes(self, title: str = "", *, grid: bool = True) -> Iterator[str]:
-        """Draw both axes with their labels; `grid` is whether the lower one has lines through the area."""
+        """Draw both axes with their labels; with `grid`, the horizontal axis has lines through the area."""
         right, bottom = self.left + self.width, self.top + self.height
         across = [(self.left + self.width * at, label) for at, label in self.across.ticks]
         up = [(self.top + self.height * (1 - at), label) for at, label in (self.up.ticks if self.up else ())]
@@ -105,19 +104,19 @@ class Area:
             yield draw_text(title, self.left + self.width / 2, bottom + _LABELS + _TITLE, "middle")
 
     def create_chart(self, parts: Iterable[str], room: float = 4 * _PAD, *, has_title: bool = True) -> Chart:
-        """Put a chart together that ends with this area, its labels and title, left of `size_within_frame`."""
+        """Return a chart of `parts` that ends below this area's labels and title, with `room` at the right."""
         height = self.top + self.height + _LABELS + (_TITLE if has_title else 0) + _PAD
         return Chart(self.left + self.width + room, height, tuple(parts))
 
     def draw_level(self, value: float) -> str:
-        """Draw a dashed line at a value: of the upright axis if there is one."""
+        """Draw a dashed line at a value of the upright axis, or of the horizontal axis if it is the only one."""
         if self.up:
             return draw_path(f"M{px(self.left)} {px(self.y_of(value))}h{px(self.width)}", "level")
         return draw_path(f"M{px(self.x_of(value))} {px(self.top)}v{px(self.height)}", "level")
 
 
 class RowChart:
-    """A chart with a row for each name, in which `parts` lie below each other, and an axis of values below all."""
+    """Chart with a row for each name and an axis of values below; a row has `parts` lines."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class RowChart:
 
 
 def create_curve_area(top: float, size: tuple[float, float], across: Scale, up: Scale) -> Area:
-    """Return an area with room for the labels of its upright axis."""
+    """Return a plot area with room for the labels of its upright axis."""
     left = max((len(label) for _, label in up.ticks), default=1) * _LETTER_WIDTH + 2 * _PAD
     return Area(left, top, *size, across, up)
 
@@ -161,7 +160,7 @@ def create_curve_area(top: float, size: tuple[float, float], across: Scale, up: 
 def draw_legend(
     series: Mapping[str, SeriesStyle], left: float, right: float, top: float = 0.0
 ) -> tuple[list[str], float]:
-    """Draw the names of the series with their looks, in as many lines as these take; return it and where it ends."""
+    """Draw the names and styles of the series in as many lines as needed; return the parts and their lower end."""
     parts: list[str] = []
     x, y = left, top + 15.0
     for name, look in series.items():
@@ -176,23 +175,23 @@ def draw_legend(
 
 
 def names_width(names: Sequence[str]) -> float:
-    """Return how wide the column of these names is."""
+    """Return the width of the column of these names, in pixels."""
     return min(max(map(len, names), default=0), _MAX_LETTERS) * _LETTER_WIDTH + 8 + _PAD
 
 
 def px(value: float) -> str:
-    """Write a place, to a tenth of a pixel."""
+    """Format a coordinate to a tenth of a pixel."""
     return f"{value:.1f}".removesuffix(".0")
 
 
 def draw_text(words: str, x: float, y: float, anchor: str = "start", kind: str = "") -> str:
-    """Write words at a place."""
+    """Draw a text at a position; `kind` is its CSS class."""
     more = (f' text-anchor="{anchor}"' if anchor != "start" else "") + (f' class="{kind}"' if kind else "")
     return f'<text x="{px(x)}" y="{px(y)}"{more}>{escape(words)}</text>'
 
 
 def draw_path(commands: str, kind: str, *, dash: str = "", title: str = "", **attributes: Any) -> str:
-    """Draw a path in the style of its kind; its title is what a pointer shows."""
+    """Draw a path; `kind` is its CSS class, `title` its tooltip."""
     if dash:
         attributes["stroke-dasharray"] = dash
     more = "".join(f' {name}="{value}"' for name, value in attributes.items())
@@ -203,7 +202,7 @@ def draw_path(commands: str, kind: str, *, dash: str = "", title: str = "", **at
 def draw_bar(
     x: tuple[float, float], middle: float, thick: float, kind: str, *, title: str = "", **attributes: Any
 ) -> str:
-    """Draw a bar across, from the one place to the other."""
+    """Draw a horizontal bar between two x coordinates."""
     start, end = sorted(x)
     return draw_path(
         f"M{px(start)} {px(middle - thick / 2)}H{px(end)}v{px(thick)}H{px(start)}Z", kind, title=title, **attributes
@@ -211,23 +210,23 @@ def draw_bar(
 
 
 def draw_mark(x: float, y: float, shape: str = "circle", title: str = "", **attributes: Any) -> str:
-    """Draw the mark of a value."""
+    """Draw the mark of a value; `title` is its tooltip."""
     return draw_path(SHAPES[shape], "mark", title=title, transform=f"translate({px(x)} {px(y)})", **attributes)
 
 
 def draw_colored_group(color: str, parts: Sequence[str]) -> str:
-    """Give parts the color of their series."""
+    """Return a group of parts with the color of their series."""
     return f'<g color="{color}">{"".join(parts)}</g>'
 
 
 def draw_titled_group(kind: str, parts: Sequence[str], title: str) -> str:
-    """Give parts a common title, which is what a pointer shows, and a style."""
+    """Return a group of parts with a common tooltip and CSS class."""
     return f'<g class="{kind}"><title>{escape(title)}</title>{"".join(parts)}</g>'
 
 
 @dataclass(frozen=True)
 class FramedFigure:
-    """A figure of this size, and what stands around it; `fact` is what the line of the run ends with."""
+    """Figure with its size and the texts of its frame; `fact` ends the line about the run."""
 
     svg: Markup
     width: int
@@ -237,7 +236,7 @@ class FramedFigure:
     legend: str
 
     def file(self, run: Run, size: tuple[int, int] | None = None) -> str:
-        """Write the figure as a file: with a title, where it was measured, and how to read it."""
+        """Return the figure as an SVG file with title, suite, machine, date and legend."""
         parts = (run.record.suite, describe_machine(run.record.instance_machine), run.record.started[:10], self.fact)
         width, height = size or (self.width + 2 * EDGE, self.height + 2 * EDGE + HEAD + FOOT)
         return render_section(
@@ -254,6 +253,6 @@ class FramedFigure:
 
 
 def size_within_frame(size: tuple[int, int]) -> tuple[int, int]:
-    """Return the width and height that a frame of this size has for its figure."""
+    """Return the width and height that a frame of this size leaves for its figure."""
     width, height = size
     return width - 2 * EDGE, height - 2 * EDGE - HEAD - FOOT

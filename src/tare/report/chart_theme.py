@@ -1,11 +1,11 @@
-"""Chart theme: one style, so that a stack, a verdict and an axis are the same in each chart.
+"""Chart theme: one style for stacks, verdicts and axes in all charts.
 
 Readers with each of the three color blindnesses can distinguish the colors of eleven stacks, on a light and on a dark
-page: a test has the distances. The first six are Okabe and Ito's ("Color universal design", 2008), the others lie far
-from them and from one another. Colors never carry a meaning alone: verdicts differ in shape, stacks in shape and, from
-the twelfth on, in the dashes of their lines.
+page; a test checks their distances. The first six are those of Okabe and Ito ("Color universal design", 2008); the
+others are far from them and from one another. Colors never carry a meaning alone: verdicts differ in shape, stacks in
+shape and, from the twelfth on, in the dashes of their lines.
 
-`chart_theme.css` has the colors that follow the page into the dark. Files have those of the light page.
+`chart_theme.css` has the colors of the light and of the dark page. Files have the light colors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STACKS = (
     *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"),
     *("#695A2D", "#A578FF", "#5A3CC3", "#873C69", "#A5B469"),
 )
-# Paths around a point, all about as large as a circle with a radius of 4.5 pixels.
+# Paths around a point, all of about the size of a circle with a radius of 4.5 pixels.
 SHAPES = {
     "circle": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0Z",
     "square": "M-4 -4H4V4H-4Z",
@@ -38,14 +38,14 @@ VERDICTS = {
     "undecided": (SAME, "cross"),
     "too few blocks": (UNKNOWN, "cross"),
 }
-# The lines of the first eleven stacks, of the next eleven, and so on: of sixty stacks, no two have the same look.
+# Dashes of the first eleven stacks, of the next eleven, and so on: sixty stacks have sixty different styles.
 DASHES = ("", "6 3", "2 2", "10 3 2 3", "12 5", "2 6")
 WIDTH = 290  # with its names, a chart fits a phone: its text stays larger than 9 pixels
 ROW_HEIGHT = 24
 
 
 class SeriesStyle(NamedTuple):
-    """What a series is drawn with."""
+    """Color, shape of marks, and dashes of a series."""
 
     color: str
     shape: str = "circle"
@@ -53,7 +53,7 @@ class SeriesStyle(NamedTuple):
 
 
 def stack_style(stack: str, stacks: Sequence[str]) -> SeriesStyle:
-    """Return the look that a stack has in every chart of a run with these stacks."""
+    """Return the style that a stack has in all charts of a run with these stacks."""
     at = stacks.index(stack)
     return SeriesStyle(
         STACKS[at % len(STACKS)], list(SHAPES)[at % len(SHAPES)], DASHES[at // len(STACKS) % len(DASHES)]
@@ -68,7 +68,7 @@ def page_style() -> str:
 
 @cache
 def file_style() -> str:
-    """Return the style of charts that are files: what draws these knows no variables."""
+    """Return the style of charts that are files, without CSS variables, which rsvg-convert does not support."""
     light, rules = page_style().partition("@media")[0], page_style()[page_style().index(".chart text") :]
     colors = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
     fonts = 'text { font-family: system-ui, "Segoe UI", "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; }'

@@ -28,10 +28,10 @@ from tare.report.svg_axes import format_tick, linear_scale, log_scale, ratio_sca
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW_SHARE
 
-# What an instance does until each mark of its timeline; the last color is for marks that only one technology knows.
+# Marks of the timeline in order of time. The last color is for marks that only one technology has.
 MARKS = ("outer layers", "engine", "started", "kernel", "userspace", "ready")
 PHASES = ("#5A3CC3", "#695A2D", "#56B4E9", "#0072B2", "#E69F00", "#009E73", "#CC79A7")
-# How fast a turn was, and the row below.
+# Classes of a turn's speed, and the row of steal time.
 USUAL, SLOWER, SLOWEST = (
     "usual speed",
     f"{50 * SLOW_SHARE:g} % slower or more",
@@ -41,20 +41,20 @@ STEAL = "steal time"
 SPEED_COLORS = {USUAL: DOT, SLOWER: "#E69F00", SLOWEST: WORSE, STEAL: SAME}
 VISIBLE_STEAL_SHARE = 0.01  # of the CPU time
 _TURNS_WIDTH, _SMALL_ROW = 960, 18
-_THICK = 1 / 15  # of a row: a turn, for each tenth of the usual speed
-_MAX_MARKS = 140  # in a chart: each takes some 80 bytes of the page
+_THICK = 1 / 15  # thickness of a turn for each tenth of the usual speed, as a share of the row
+_MAX_MARKS = 140  # in a chart; a mark takes about 80 bytes of the page
 _WIDE = 8.0  # values that spread more widely are drawn on a logarithmic axis
-# Fields of a heat map go from orange over grey to blue, which readers with the common color blindnesses can
-# distinguish. A field is light in a dark page, too: its number has a separate color.
+# Fields of a heat map go from orange over gray to blue, which readers with common color blindnesses can distinguish.
+# The colors are the same on a dark page, so the numbers in the fields have separate colors.
 _FIELDS = ("#a34000", "#e38b4a", "#f2efe9", "#74b3dd", "#00568a")
 _FIELD_AT = (-1.0, -0.4, 0.0, 0.4, 1.0)
-_FARTHEST = math.log(4)  # from here on, color says no more
-_DARK = 0.62  # share of that from which on a number is white
+_FARTHEST = math.log(4)  # factors beyond this have the same color
+_DARK = 0.62  # share of `_FARTHEST` from which on numbers are white
 _FIELD, _FIELD_HEIGHT, _SPREAD = 92, 26, 26
 
 
 class TurnBar(NamedTuple):
-    """A turn of a stack: its share of the usual speed, the share of steal time, and its description."""
+    """Turn of a stack: `speed` is relative to its usual speed, `steal` the share of steal time, `text` the tooltip."""
 
     stack: str
     began: float
@@ -65,42 +65,42 @@ class TurnBar(NamedTuple):
 
     @property
     def speed_class(self) -> str:
-        """How fast it was, as text; `SLOWEST` if a fifth or more of the speed was missing."""
+        """Class of the turn's speed: `USUAL`, `SLOWER` or `SLOWEST`."""
         return SLOWEST if self.speed <= 1 - SLOW_SHARE else SLOWER if self.speed <= 1 - SLOW_SHARE / 2 else USUAL
 
 
 def thin_out(values: Sequence[Any], max_count: int) -> Sequence[Any]:
-    """Leave at most so many values, evenly spaced: a chart of very many is a blot, and makes the page large."""
+    """Return at most `max_count` evenly spaced values, because more are unreadable and make the page large."""
     return values[:: -(-len(values) // max_count)] if len(values) > max_count else values
 
 
 def thin_out_values(values: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
-    """Leave as many values of each stack as a chart can show."""
-    return {stack: thin_out(own, max(_MAX_MARKS // len(values), 1)) for stack, own in values.items()}
+    """Return as many values of each stack as a chart can show."""
+    return {stack: thin_out(members, max(_MAX_MARKS // len(values), 1)) for stack, members in values.items()}
 
 
 def draw_ratios(cells: Sequence[Cell], baseline: str) -> Chart | None:
-    """Draw each stack's ratio to the baseline with its interval, and the blocks' ratios faintly next to it."""
+    """Draw each stack's ratio to the baseline with its interval, and the ratios of its blocks as faint ticks."""
     shown = {cell.stack: cell for cell in cells if cell.ratio is not None and cell.verdict != "baseline"}
     if not shown:
         return None
     most = max(_MAX_MARKS // len(shown), 1)
     blocks = {stack: thin_out(cell.ratios, most) for stack, cell in shown.items()}
     known = [end for cell in shown.values() for end in interval_bounds(cell)]
-    rows = RowChart(list(shown), ratio_scale([*known, *(each for own in blocks.values() for each in own)]))
+    rows = RowChart(list(shown), ratio_scale([*known, *(ratio for ratios in blocks.values() for ratio in ratios)]))
     x, parts = rows.area.x_of, [rows.area.draw_level(1.0)]
     for stack, cell in shown.items():
         color, shape = VERDICTS[cell.verdict]
-        y, said = rows.y_of(stack), f"{stack}: {format_ratio(cell)} {format_interval(cell)}, {cell.verdict}"
+        y, tooltip = rows.y_of(stack), f"{stack}: {format_ratio(cell)} {format_interval(cell)}, {cell.verdict}"
         ticks = "".join(f"M{px(x(each))} {px(y - 5)}v10" for each in blocks[stack])
         parts.append(draw_path(ticks, "ink", **{"stroke-opacity": "0.3"}))
-        parts.append(draw_colored_group(color, draw_interval(rows, y, interval_bounds(cell), shape, said)))
+        parts.append(draw_colored_group(color, draw_interval(rows, y, interval_bounds(cell), shape, tooltip)))
     better = "more" if next(iter(shown.values())).better == "higher" else "less"
     return rows.create_chart(f"change from {baseline}, {better} is better", parts)
 
 
 def interval_bounds(cell: Cell) -> tuple[float, float, float]:
-    """Return the low end, the estimate and the high end of a ratio; all are the same without an interval."""
+    """Return the lower bound, the estimate and the upper bound of a ratio; three equal values without an interval."""
     ratio = cell.ratio or 1.0
     return cell.low or ratio, ratio, cell.high or ratio
 
@@ -112,9 +112,9 @@ def draw_interval(rows: RowChart, y: float, ends: tuple[float, float, float], sh
 
 
 def draw_strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], title: str) -> Chart | None:
-    """Draw the raw values of one metric off the sweep, and the mean of each stack."""
+    """Draw the raw values of a metric without a sweep, and the mean of each stack."""
     means = {cell.stack: cell.mean for cell in cells if cell.mean is not None}
-    known = [value for stack, own in values.items() if stack in means for value in own]
+    known = [value for stack, members in values.items() if stack in means for value in members]
     if not known:
         return None
     unit = choose_scale(max(map(abs, known)), cells[0].unit)
@@ -135,7 +135,7 @@ def draw_strip(cells: Sequence[Cell], values: Mapping[str, Sequence[float]], tit
 
 
 def draw_starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
-    """Draw what each stack's start took from mark to mark of its timeline, with the total."""
+    """Draw the time from mark to mark of each stack's start, with the total."""
     if not moments:
         return None
     most = max(marks[-1].seconds for marks in moments.values())
@@ -148,8 +148,8 @@ def draw_starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
         y, start = rows.y_of(stack), 0.0
         for each in marks:
             across = rows.area.x_of(start / unit.factor), rows.area.x_of(each.seconds / unit.factor)
-            said = f"{stack}, {each.name}: {format_duration(round(each.seconds - start, 6))}"
-            parts.append(draw_bar(across, y, 15, "mark", title=said, color=series[each.name].color))
+            tooltip = f"{stack}, {each.name}: {format_duration(round(each.seconds - start, 6))}"
+            parts.append(draw_bar(across, y, 15, "mark", title=tooltip, color=series[each.name].color))
             start = each.seconds
         x = rows.area.x_of(start / unit.factor)
         parts.append(draw_text(format_duration(start), x + 5, y + 4, kind="fine"))
@@ -157,7 +157,7 @@ def draw_starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
 
 
 def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
-    """Draw what instances of each stack cost with each workload, the bars of a stack together."""
+    """Draw the memory or disk use of instances by stack and workload, the bars of a stack next to each other."""
     most = max(costs.values(), default=0.0)
     if most <= 0:
         return None
@@ -170,17 +170,17 @@ def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> 
     start, parts = rows.area.x_of(0.0), []
     for (stack, workload), cost in costs.items():
         x, y = rows.area.x_of(cost / chosen.factor), rows.y_of(stack, workloads.index(workload))
-        said = format_plus_minus(cost, None, unit)
+        amount = format_plus_minus(cost, None, unit)
         color = series[workload].color
-        parts.append(draw_bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {said}", color=color))
-        parts.append(draw_text(said, x + 4, y + 4, kind="fine"))
+        parts.append(draw_bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {amount}", color=color))
+        parts.append(draw_text(amount, x + 4, y + 4, kind="fine"))
     return rows.create_chart(f"{title}, {chosen.label}", parts, room=60)
 
 
 def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = False) -> Chart | None:
-    """Draw turns along time, a row for each stack, and a last one of the steal time; a fast turn is thick.
+    """Draw turns over time, a row for each stack and a last row of steal time; faster turns are thicker.
 
-    The page has a `small` one for each block: without a legend, and without what a pointer shows.
+    A `small` chart, of which the page has one for each block, has no legend and no tooltips.
     """
     if not bars:
         return None
@@ -197,7 +197,7 @@ def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = 
     for each, row, pace, share in marks + [(each, STEAL, STEAL, each.steal) for each in taken]:
         y, thick = rows.y_of(row), max(round(min(share, 1.2) * 10), 1)
         start, stop = rows.area.x_of(each.began), rows.area.x_of(each.began + each.seconds)
-        stop = max(stop, start + 2)  # so that it can be seen
+        stop = max(stop, start + 2)  # wide enough to be visible
         if pace == SLOWEST and not small:
             parts.append(
                 draw_bar(
@@ -206,9 +206,9 @@ def draw_turns(bars: Sequence[TurnBar], stacks: Sequence[str], *, small: bool = 
             )
         else:
             places.setdefault((pace, thick), []).append(f"M{px(start)} {px(y)}h{px(stop - start)}")
-    for (pace, thick), own in places.items():  # one path for all that are as thick as each other
+    for (pace, thick), commands in places.items():  # one path for all turns of a thickness keeps the page small
         width = {"stroke-width": px(thick * _THICK * rows.height)}
-        parts.append(draw_path("".join(own), "turn", color=SPEED_COLORS[pace], **width))
+        parts.append(draw_path("".join(commands), "turn", color=SPEED_COLORS[pace], **width))
     return rows.create_chart("seconds since the block's first turn", parts, grid=False)
 
 
@@ -217,8 +217,8 @@ def draw_heat_map(
 ) -> Chart | None:
     """Draw the change from the baseline as VTmark's Figures 4 and 5: stacks against headlines or metrics.
 
-    Color is by speed: where less is better, the inverse counts. `with_spread` adds the relative standard deviation in
-    brackets, as VTmark's Figure 5 has it.
+    The color shows the speed: of a metric of which less is better, the inverse. `with_spread` adds the relative
+    standard deviation in brackets, as in VTmark's Figure 5.
     """
     fields = {
         (title, cell.stack): cell
@@ -227,7 +227,7 @@ def draw_heat_map(
         if cell.ratio and cell.verdict != "baseline"
     }
     titles = list(dict.fromkeys(title for title, _ in fields))
-    rows = [stack for stack in stacks if any(stack == own for _, own in fields)]
+    rows = [stack for stack in stacks if any(stack == other for _, other in fields)]
     if len(titles) < 2 or len(rows) < 2:
         return None
     width, left = _FIELD + _SPREAD * with_spread, names_width(rows)
@@ -257,7 +257,7 @@ def _draw_field(cell: Cell, x: float, y: float, width: float, *, with_spread: bo
 
 
 def field_color(speed: float) -> str:
-    """Mix the color of a field: `speed` is from -1, slowest, over 0, as the baseline, to 1."""
+    """Return the color of a field for a `speed` from -1 (slowest) over 0 (like the baseline) to 1 (fastest)."""
     speed = min(max(speed, -1.0), 1.0)
     after = next(at for at, place in enumerate(_FIELD_AT) if at and speed <= place)
     share = (speed - _FIELD_AT[after - 1]) / (_FIELD_AT[after] - _FIELD_AT[after - 1])

@@ -1,8 +1,8 @@
-"""Charts of values along something: a sweep, the percentiles of a latency, the time of a load, or runs of a history.
+"""Charts of curves: over a sweep, the percentiles of a latency, the time of a load, or the runs of a history.
 
-They are those of the papers: the 2017 paper's Figures 3 and 5 (throughput against clients, mean ± SD), the OSv paper's
-Figures 2 to 4 (answers and latency against the rate of requests, with the SD shaded), and VTmark's Figures 6 (percent
-of bare metal against processes) and 8 (answers by their kind, on a logarithmic axis).
+They reproduce charts of the papers: the 2017 paper's Figures 3 and 5 (throughput against clients, mean ± SD), the OSv
+paper's Figures 2 to 4 (responses and latency against the rate of requests, with the SD shaded), and VTmark's Figures 6
+(percent of bare metal against processes) and 8 (responses by type, on a logarithmic axis).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tare.report.svg_axes import Axis, Scale, format_tick, linear_scale, log_sca
 from tare.statistics.cells import Cell
 
 _SIZE = (WIDTH + 40, 220)
-_DENSE = 12  # points from which on spreads are shaded, as lines would hide each other
-_DESCRIBED = 150  # marks whose values a pointer shows; each takes some 150 bytes of the page
+_DENSE = 12  # with more points, spreads are shaded, because lines would hide each other
+_DESCRIBED = 150  # marks with a tooltip, which takes about 150 bytes of the page
 _ORDERS = 50.0  # times and memory are drawn on a logarithmic axis from this spread on
 _WIDE = 20.0  # points of a sweep are on a logarithmic axis from this spread on
 _PANEL, _EMPTY_PANEL, _GAP = 130, 24, 34
-_MARKED = 12  # moments of a line along time, of which one has a mark
-_TITLE = 22  # height of the title of the values, which stands above: it can be as long as it is there
-_ROOM = 0.04  # at the ends of an axis, a share of it
+_MARKED = 12  # points of a line over time for each mark
+_TITLE = 22  # height of the title of the values, which is above the area because it may be long
+_ROOM = 0.04  # at both ends of an axis, as a share of it
 
 
 @dataclass(frozen=True)
 class SweepContext:
-    """What is drawn, along what: the metric's title, the sweep, and all stacks of the run, which fix their colors."""
+    """Title of a metric, its sweep, and all stacks of the run, whose order fixes their colors."""
 
     title: str
     sweep: Sweep
@@ -50,7 +50,7 @@ class SweepContext:
 
 
 class Percentile(NamedTuple):
-    """A percentile of a stack's latency: its name, its place among the others, and seconds."""
+    """Percentile of a stack's latency: its name and its seconds."""
 
     stack: str
     name: str
@@ -58,7 +58,7 @@ class Percentile(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """How many answers of a kind a stack gave each second, at a moment of the load."""
+    """Responses of a type per second by a stack, at a second of the load."""
 
     stack: str
     kind: str
@@ -67,7 +67,7 @@ class Rate(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """A value of a line: where it is, the ends of its spread, and its description."""
+    """Point of a curve: its place, its value, the bounds of its spread, and its tooltip."""
 
     at: float
     low: float
@@ -84,7 +84,7 @@ def draw_sweep(
 ) -> Chart | None:
     """Draw means against the points of a sweep, a line for each stack, with the SD over trials.
 
-    With `spreads`, the SD within trials by stack and point, one of them above the mean is shaded in its place.
+    With `spreads`, which are SDs within trials by stack and point, one SD above the mean is shaded instead.
     """
     shown = [cell for cell in cells if cell.mean is not None and cell.point is not None]
     if len({cell.point for cell in shown}) < 2 or not any(cell.mean for cell in shown):
@@ -102,24 +102,24 @@ def draw_sweep(
     )
     spread = "mean, shaded: one SD above it" if spreads is not None else "mean ± SD"
     title = f"{context.title}, {unit.label} ({spread})"
-    asked = _requested_points(spots, unit.factor) if is_answer_rate(shown[0], context.sweep) else ()
-    return _draw_sweep_curves(lines, context, (up, title), asked, shaded=spreads is not None)
+    requested = _requested_points(spots, unit.factor) if is_answer_rate(shown[0], context.sweep) else ()
+    return _draw_sweep_curves(lines, context, (up, title), requested, shaded=spreads is not None)
 
 
 def _requested_points(spots: Sequence[Spot], factor: float) -> Sequence[tuple[float, float]]:
-    """Return where a value would be if it followed what was asked for, as far as values reach."""
+    """Return the points of values equal to the requested rate, up to the largest value."""
     most = max(spot.high for spot in spots)
-    asked = [(at, at / factor) for at in sorted({spot.at for spot in spots})]
-    return [place for place in asked if place[1] <= most] or asked[:1]
+    requested = [(at, at / factor) for at in sorted({spot.at for spot in spots})]
+    return [place for place in requested if place[1] <= most] or requested[:1]
 
 
 def is_answer_rate(cell: Cell, sweep: Sweep) -> bool:
-    """Return whether values could follow what is swept: answers to a rate of requests, of which more is better."""
+    """Return whether a metric is the rate of responses to the swept rate of requests."""
     return cell.unit == sweep.unit != "" and cell.better == "higher"
 
 
 def draw_percents(cells: Sequence[Cell], context: SweepContext, baseline: str) -> Chart | None:
-    """Draw the change from the baseline against the points of a sweep, with the intervals."""
+    """Draw the change from the baseline against the points of a sweep, with its interval."""
     shown = [cell for cell in cells if cell.ratio and cell.point is not None and cell.verdict != "baseline"]
     if len({cell.point for cell in shown}) < 2:
         return None
@@ -162,7 +162,7 @@ def draw_percentiles(values: Sequence[Percentile], stacks: Sequence[str]) -> Cha
 
 
 def draw_answer_kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | None:
-    """Draw a panel for each kind of answer along the time of a load, on an axis that is logarithmic above one."""
+    """Draw a panel for each type of response over the time of a load, on an axis that is logarithmic above 1."""
     if len({rate.second for rate in rates}) < 2:
         return None
     names = list(dict.fromkeys(rate.kind for rate in rates))
@@ -176,9 +176,9 @@ def draw_answer_kinds(rates: Sequence[Rate], stacks: Sequence[str]) -> Chart | N
         area = create_curve_area(
             top + _TITLE, (_SIZE[0], _PANEL if most else _EMPTY_PANEL), across, _scale_from_zero(most)
         )
-        parts.append(draw_text(f"{name}, each second{'' if most else ': none'}", 6, top + _TITLE - 8))
+        parts.append(draw_text(f"{name}, per second{'' if most else ': none'}", 6, top + _TITLE - 8))
         parts += area.draw_axes("seconds since the load began" if name == names[-1] else "", grid=False)
-        for at, (stack, line) in enumerate(lines.items()):  # marks at shifted moments, so that all are visible
+        for at, (stack, line) in enumerate(lines.items()):  # marks at different seconds, so that none hides another
             marked = line[at * _MARKED // len(lines) :: _MARKED]
             parts.append(
                 draw_colored_group(
@@ -202,8 +202,8 @@ def _create_spot(
     mean, spread = cell.mean or 0.0, cell.sd or 0.0
     low = mean - spread if spreads is None else mean
     high = mean + (spread if spreads is None else spreads.get((cell.stack, cell.point), 0.0))
-    said = f"{_describe_point(cell, sweep)}: {format_plus_minus(mean, cell.sd, cell.unit)}"
-    return Spot(cell.point or 0.0, low / factor, mean / factor, high / factor, said)
+    tooltip = f"{_describe_point(cell, sweep)}: {format_plus_minus(mean, cell.sd, cell.unit)}"
+    return Spot(cell.point or 0.0, low / factor, mean / factor, high / factor, tooltip)
 
 
 def _describe_point(cell: Cell, sweep: Sweep) -> str:
@@ -218,7 +218,7 @@ def _draw_sweep_curves(
     *,
     shaded: bool,
 ) -> Chart:
-    """Draw lines along a sweep on an upright axis with a title, and a dashed line through these places."""
+    """Draw lines over a sweep with an upright axis and its title, and a dashed line through the points `dashed`."""
     points = sorted({spot.at for line in lines.values() for spot in line})
     unit = context.sweep.unit
     if context.sweep.name == "percentile":  # 99 and 99.9 are as far from each other as 90 and 99
@@ -249,20 +249,20 @@ def _sweep_scale(points: Sequence[float], unit: str) -> Scale:
 
 
 def _format_point(value: float, unit: str) -> str:
-    """Write a point of a sweep, short."""
+    """Format a point of a sweep as a short label."""
     if unit == "bytes":
         return format_plus_minus(value, None, unit)
     return f"{format_tick(value / 1000)}k" if value >= 10_000 else format_tick(value)
 
 
 def evenly_spaced_scale(names: Sequence[str]) -> Scale:
-    """Return the axis of names, by their places among each other."""
+    """Return an axis on which the names are evenly spaced."""
     axis = Axis(-0.4, len(names) - 0.6, None)
     return Scale(axis, tuple((axis.position(at), name) for at, name in enumerate(names)))
 
 
 def _group_by_stack(spots: Iterable[tuple[str, Spot]]) -> dict[str, list[Spot]]:
-    """Return the lines of the stacks, along the axis."""
+    """Return the points of each stack in the order of the axis."""
     lines: dict[str, list[Spot]] = {}
     for stack, spot in spots:
         lines.setdefault(stack, []).append(spot)
@@ -272,7 +272,7 @@ def _group_by_stack(spots: Iterable[tuple[str, Spot]]) -> dict[str, list[Spot]]:
 def _styles_and_legend(
     seen: Mapping[str, object], stacks: Sequence[str], title: str
 ) -> tuple[dict[str, SeriesStyle], tuple[list[str], float]]:
-    """Return the looks of the stacks that are seen, and their legend below the title, with where it ends."""
+    """Return the styles of the stacks in `seen`, and title and legend with the height at which they end."""
     looks = {stack: stack_style(stack, stacks) for stack in stacks if stack in seen}
     parts, top = draw_legend(looks, 6, _SIZE[0] + 40, _TITLE if title else 0)
     return looks, ([draw_text(title, 6, 15)] * bool(title) + parts, top)
@@ -286,7 +286,7 @@ def draw_curves(
     shaded: bool = False,
     has_descriptions: bool | None = None,
 ) -> list[str]:
-    """Draw a line with spreads and marks for each stack; those of very many values have no descriptions."""
+    """Draw a line with spreads and marks for each stack; marks have no tooltips if there are very many."""
     if has_descriptions is None:
         has_descriptions = sum(map(len, lines.values())) <= _DESCRIBED
     return [

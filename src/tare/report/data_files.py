@@ -60,7 +60,7 @@ FORMAT = 1
 def render_csv(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `values.csv`, `turns.csv`, `footprints.csv` (ok trials only) and `summary.csv`.
 
-    Base units; an empty field is no value.
+    Numbers are in base units. An empty field means no value.
     """
     return {
         "values.csv": _render_table(VALUE_COLUMNS, _measured_rows(run)),
@@ -81,7 +81,7 @@ def _measured_rows(run: Run) -> Iterable[Sequence[object]]:
 
 
 def _turn_rows(run: Run) -> Iterable[Sequence[object]]:
-    """Yield the values of all turns; one that was measured at once has no round."""
+    """Yield the values of all turns; a value that was not measured in turns is one row without a round."""
     for trial in (trial for trial in run.trials if trial.status == "ok"):
         position = (run.record.suite, trial.workload, trial.stack, trial.block)
         for value in trial.values:
@@ -91,7 +91,7 @@ def _turn_rows(run: Run) -> Iterable[Sequence[object]]:
 
 
 def _footprint_rows(run: Run) -> Iterable[Sequence[object]]:
-    """Yield what is known of each trial's footprint, which of a nested stack is that of its outermost layer."""
+    """Yield the known parts of each trial's footprint; for a nested stack, that of its outermost layer."""
     for trial in add_file_system_cautions(run.trials, run.record.baseline):
         if trial.status != "ok" or trial.footprint is None:
             continue
@@ -119,7 +119,7 @@ def _join_kinds(cautions: Sequence[Caution | CautionCount]) -> str:
 
 
 def _render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    table = io.BytesIO()  # not a text, which would be there three times: what turns say can be 200 MB
+    table = io.BytesIO()  # a StringIO would hold three copies, and the values of turns can be 200 MB
     with io.TextIOWrapper(table, encoding="utf-8", newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(header)
@@ -130,7 +130,7 @@ def _render_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> by
 
 
 class _Fields(dict[str, object]):
-    """Texts as they are written. The same ones come again and again."""
+    """Cache of escaped texts, because the same few texts fill most fields."""
 
     def __missing__(self, text: str) -> object:
         self[text] = escape_formula(text)
@@ -138,7 +138,7 @@ class _Fields(dict[str, object]):
 
 
 def escape_formula(value: object) -> object:
-    """Keep a spreadsheet from running text as a formula: a run folder may come from an untrusted source."""
+    """Escape text that a spreadsheet would run as a formula; a run folder may come from an untrusted source."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "@", "-", "\t", "\r")) else value
 
 
@@ -149,7 +149,7 @@ def render_json(summary: Summary, run: Run) -> dict[str, bytes]:
 
 
 def create_document(summary: Summary, run: Run) -> dict[str, Any]:
-    """Return what `report.json` holds; by `computed_by` and `journal`, a later tare checks that it still holds."""
+    """Return the content of `report.json`; a later tare checks by `computed_by` and `journal` whether it is current."""
     return {
         "format": FORMAT,
         "tare": run.record.tare,
@@ -180,7 +180,7 @@ def create_document(summary: Summary, run: Run) -> dict[str, Any]:
 
 
 def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
-    """Return which run an answer is about as what JSON can hold."""
+    """Return the JSON fields that identify a run."""
     return {
         "folder": str(folder),
         "suite": record.suite,
@@ -192,7 +192,7 @@ def run_fields(folder: Path, record: RunRecord) -> dict[str, Any]:
 
 
 def cell_fields(cell: Cell) -> dict[str, Any]:
-    """Return a cell as what JSON can hold; base units, ratios are stack over baseline."""
+    """Return the JSON fields of a cell, in base units; ratios are stack over baseline."""
     computed = {
         "headline": cell.headline or None,
         "estimate": cell.ratio,

@@ -1,4 +1,4 @@
-"""Write Markdown and LaTeX documents."""
+"""Markdown and LaTeX documents of a run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _LATEX = {
     "|": r"$|$",
     '"': r"{\ttfamily\char34}",
     "`": r"{\ttfamily\char96}",
-    "[": "{[}",  # after the end of a row it would begin an argument
+    "[": "{[}",  # after `\\`, it would start an optional argument
     "*": "{*}",  # likewise
     "\N{PLUS-MINUS SIGN}": r"$\pm$",
     "\N{MULTIPLICATION SIGN}": r"$\times$",
@@ -56,8 +56,8 @@ _LATEX = {
     "\N{HORIZONTAL ELLIPSIS}": r"\dots{}",
     "\N{NO-BREAK SPACE}": "~",
 }
-_LIGATURE = re.compile(r"([-,'])(?=\1)")  # two would be one letter: a dash, a quotation mark
-# What TeX's oldest encoding of fonts can write, so that the tables go into any document.
+_LIGATURE = re.compile(r"([-,'])(?=\1)")  # TeX joins two of them into a dash or a quotation mark
+# Letters of TeX's oldest font encoding, so that the tables work in any document.
 _LETTERS = frozenset("ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõöøùúûüýÿ")
 _PREAMBLE = r"""\documentclass[a4paper]{article}
 \usepackage[utf8]{inputenc}
@@ -66,19 +66,19 @@ _PREAMBLE = r"""\documentclass[a4paper]{article}
 \begin{document}
 """
 _END, _WITH_NEXT = r"\\", r"\\*"
-_REASON = 300  # letters
-_MOST_ROWS_TOGETHER = 25  # rows: no page ends within a group of so many
+_REASON = 300  # characters
+_MOST_ROWS_TOGETHER = 25  # no page break within a group of at most this many rows
 _TEXTS = ("workload", "metric", "stack", "verdict")
 _HEADLINES = ("workload", "stack", "verdict", "estimate", "interval", "n")
 _VALUES = ("metric", "point", "stack", "usual value ± SD", "relative SD", "trials", "estimate", "interval", "n")
-_MAX_CHARACTERS = 60_000  # letters: GitHub takes 65,536 in a comment
+_MAX_CHARACTERS = 60_000  # GitHub accepts 65,536 in a comment
 _MARKDOWN_REASON = 120
-_CAUSE = 400  # letters of each part of a cause
-_MIN_ROWS = 8_000  # letters that sentences leave for rows
+_CAUSE = 400  # characters of each part of a cause
+_MIN_ROWS = 8_000  # characters that sentences leave for rows
 
 
 def escape_markdown(text: str) -> str:
-    """Keep Markdown and HTML from reading a text as theirs."""
+    """Escape a text for Markdown, and for HTML within it; `@` is escaped because GitHub would notify users."""
     plain = (
         strip_control_characters(text)
         .replace("&", "&amp;")
@@ -90,7 +90,7 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Keep LaTeX from reading a text as commands; a letter that its fonts lack is written as [U+4E2D]."""
+    """Escape a text for LaTeX; letters that its fonts lack become their code points, such as [U+4E2D]."""
     return _LIGATURE.sub(r"\1{}", "".join(_escape_letter(letter) for letter in strip_control_characters(text)))
 
 
@@ -101,9 +101,9 @@ def _escape_letter(letter: str) -> str:
 
 
 def render_latex(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `tables.tex`, for a user's document with booktabs and longtable, and `report.tex`, which is one.
+    """Render `tables.tex` for a document that uses booktabs and longtable, and `report.tex`, a complete document.
 
-    `report.tex` shows the figures that the format pdf has written next to it.
+    `report.tex` includes the figures that the format `pdf` writes next to it.
     """
     tables = "\n".join(_tables(summary, run))
     return {"tables.tex": tables.encode(), "report.tex": "\n".join(_latex_document(summary, run)).encode()}
@@ -130,7 +130,7 @@ def _tables(summary: Summary, run: Run) -> Iterator[str]:
 
 
 def _describe_missing_value(cell: Cell) -> str:
-    """Describe why a stack has no value; empty if it has one."""
+    """Return the reason why a cell has no ratio; "" if it has one."""
     return "" if cell.ratio is not None else cut(describe_missing_value(cell) or "; ".join(cell.notes), _REASON)
 
 
@@ -151,10 +151,10 @@ def _comparison_texts(cell: Cell) -> list[str]:
 
 
 def _latex_table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Write a table that may be longer than a page; without rows, a sentence.
+    """Yield a table that may be longer than a page; a sentence if there are no rows.
 
-    `head` has the names of the columns, and how many of the first ones group the rows. A column without a
-    text is left out.
+    `head` has the names of the columns and the number of the first columns that group the rows. Empty columns are left
+    out.
     """
     if not rows:
         yield f"{caption} No value was measured.\n"
@@ -174,7 +174,7 @@ def _latex_table(caption: str, head: tuple[Sequence[str], int], rows: Sequence[S
 
 
 def _latex_groups(rows: Sequence[Sequence[str]], first: int) -> Iterator[str]:
-    """Write rows that begin alike: their names once, and on one page if they are few."""
+    """Yield rows with equal first columns; if they are few, on one page with these columns only in the first row."""
     few = len(rows) <= _MOST_ROWS_TOGETHER
     for number, row in enumerate(rows, start=1):
         shown = [*[""] * first, *row[first:]] if few and number > 1 else row
@@ -186,7 +186,7 @@ def _latex_cells(texts: Sequence[str]) -> str:
 
 
 def _latex_notes(reasons: dict[str, int]) -> Iterator[str]:
-    """Describe below a table why stacks have no values."""
+    """Yield the notes below a table that explain missing values."""
     if reasons:
         notes = "\\par\n".join(rf"\noindent({number}) {escape_latex(why)}" for why, number in reasons.items())
         yield f"\\begingroup\\footnotesize\\raggedright\n{notes}\\par\\endgroup\\bigskip\n"
@@ -207,7 +207,7 @@ def _latex_document(summary: Summary, run: Run) -> Iterator[str]:
 
 
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `report.md`; what is too long for a comment is cut, and says so."""
+    """Render `report.md`, cut to the length of a GitHub comment with a note about the missing lines."""
     added = "".join(call_hooks("markdown", summary, run))
     found = [*_finding_lines(create_findings(summary, run.record.instance_machine)), *_failure_lines(summary)]
     sentences = _cut_lines(found, _MAX_CHARACTERS - _MIN_ROWS - len(added))
@@ -231,26 +231,26 @@ def _finding_lines(found: Findings) -> Iterator[str]:
 
 
 def _failure_lines(summary: Summary) -> Iterator[str]:
-    """Write what does not work: a table whose numbers lead to the causes below it; or one sentence."""
-    found = find_failures(summary)
+    """Yield the table of failures with the numbered causes below it, or one sentence without failures."""
+    failures = find_failures(summary)
     yield f"\n**{TITLE}**\n\n"
-    if not found.causes:
+    if not failures.causes:
         yield f"{ALL_WORKS}\n"
-    if found.rows:
-        yield format_table_line(["stack", *map(escape_markdown, found.workloads)])
-        yield format_table_line(["---"] * (len(found.workloads) + 1))
-    for tried in found.rows:
+    if failures.rows:
+        yield format_table_line(["stack", *map(escape_markdown, failures.workloads)])
+        yield format_table_line(["---"] * (len(failures.workloads) + 1))
+    for tried in failures.rows:
         words = (" ".join((each.text, *(f"({number})" for number in each.causes))) for each in tried)
         yield format_table_line([escape_markdown(summary.title(tried[0].stack)), *words])
-    yield "\n" if found.rows else ""
-    for cause in found.causes:
+    yield "\n" if failures.rows else ""
+    for cause in failures.causes:
         hint = f". Hint: {cause.hint}" if cause.hint else ""
         text = f"{cut(cause.text, _CAUSE)} ({cut('; '.join(cause.where), _CAUSE)}){cut(hint, _CAUSE)}"
         yield f"{cause.number}. {escape_markdown(text)}\n"
 
 
 def _markdown_row(cell: Cell) -> str:
-    """Write a row; a stack without a value has the reason in place of the estimate."""
+    """Format a row; a stack without a value has the reason in place of the estimate."""
     name, stack, verdict, estimate, interval = row_of(cell)
     why = estimate or cut(describe_missing_value(cell) or "; ".join(cell.notes), _MARKDOWN_REASON)
     return format_table_line(
@@ -259,12 +259,12 @@ def _markdown_row(cell: Cell) -> str:
 
 
 def format_table_line(cells: Sequence[str]) -> str:
-    """Write a line of a table in Markdown; the cells are escaped."""
+    """Format a line of a Markdown table from cells that are already escaped."""
     return f"| {' | '.join(cells)} |\n"
 
 
 def _cut_lines(lines: list[str], room: int) -> list[str]:
-    """Keep the first lines that there is room for, and say how many are left out."""
+    """Return the first lines that fit into `room` characters, and a line with the number of the others."""
     kept: list[str] = []
     used = 0
     for line in lines:

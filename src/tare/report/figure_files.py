@@ -1,4 +1,4 @@
-"""Write figures as SVG, PDF and PNG files."""
+"""Figures of a run as SVG, PDF and PNG files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from tare.statistics.summarize import workload_records
 from tare.statistics.summary import Summary
 
 _CONVERTER, _PACKAGE = "rsvg-convert", "librsvg2-bin"
-_SECONDS = 60.0  # for a chart, which takes a tenth of one
-# Seven tenths of a chart's size, or as much as the page has room for.
+_SECONDS = 60.0  # time limit for a chart, which usually takes 0.1 s
+# A chart at 70 % of its size, or smaller if it does not fit the page.
 _FITTED = r"""\providecommand{\fit}[1]{\includegraphics[width=\linewidth,height=0.8\textheight,keepaspectratio]{#1}}
 \providecommand{\fitted}[1]{\sbox0{\includegraphics[scale=0.7]{#1}}%
 \ifdim\wd0>\linewidth\fit{#1}\else\ifdim\ht0>0.8\textheight\fit{#1}\else\usebox0\fi\fi}"""
-_FIGURES_PER_PAGE = 12  # figures that wait for their places: TeX keeps few
+_FIGURES_PER_PAGE = 12  # TeX fails with too many unprocessed floats, so they are flushed this often
 
 
 def draw_plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
-    """Return the charts and their captions by the names of their files, without the ends: those of the whole run first.
+    """Return the charts and their captions by file name without suffix, the figures of the whole run first.
 
-    The others are in the page's order, named after what they show; there are none of more stacks than can be read.
+    The other charts follow in the page's order. A run with more stacks than a chart can show has only the figures of
+    the whole run.
     """
     whole = {
         "00-overview": (overview.draw_figure(summary, run), f"What each stack costs relative to {summary.baseline}."),
@@ -43,7 +44,7 @@ def draw_plots(summary: Summary, run: Run) -> dict[str, tuple[str, str]]:
 
 
 def convert_figure(svg: str, name: str) -> bytes:
-    """Convert a figure to `pdf` or `png`; raises UsageError where the program for that is not installed."""
+    """Convert a figure to `pdf` or `png`. Raises UsageError if rsvg-convert is not installed."""
     if which(_CONVERTER) is None:
         raise UsageError(f"{_CONVERTER} is not installed: it makes {name.upper()} files", f"apt install {_PACKAGE}")
     return execute((_CONVERTER, f"--format={name}"), _SECONDS, svg.encode()).stdout
@@ -56,16 +57,16 @@ def _list_charts(summary: Summary, run: Run) -> Iterator[tuple[str, tuple[str, s
     shown.append(("map", draw_headlines_map(summary.headlines, summary.stacks, summary.baseline), ""))
     shown += [("start", draw_starts(run, summary), ""), ("footprint", draw_costs(run, summary), "")]
     for number, (what, drawings, title) in enumerate(shown, start=1):
-        # The number keeps names different where no letter may be in a file's name.
+        # The number keeps names different if a workload's name has no letter that a file name may have.
         name = "-".join(filter(None, (f"{number:02}", re.sub(r"[^A-Za-z0-9]+", "-", what)[:40].strip("-").lower())))
         for at, each in enumerate(drawings, start=1):
-            # In the page, a heading has the title of the workload.
+            # Files lack the heading with the workload's title that the page has.
             caption = each.caption if each.caption.startswith(what) else f"{title}{each.caption}"
             yield f"{name}-{at}", (each.chart.file(caption), caption)
 
 
 def render_card(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render `draw_card.png`; nothing where no stack has a value."""
+    """Render `card.png`; nothing if no stack has a value."""
     drawn = draw_card(summary, run)
     return {"card.png": convert_figure(drawn, "png")} if drawn else {}
 
@@ -89,5 +90,5 @@ def _latex_figures(captions: Mapping[str, str]) -> Iterator[str]:
 
 
 def render_svg(summary: Summary, run: Run) -> dict[str, bytes]:
-    """Render the page's charts as `figures/*.svg`, the figures of the whole run as the first of them."""
+    """Render the page's charts as `figures/*.svg`, the figures of the whole run first."""
     return {f"figures/{name}.svg": svg.encode() for name, (svg, _) in draw_plots(summary, run).items()}

@@ -34,7 +34,7 @@ _RANGE = re.compile(r"\((about \S*\d( %)?|\S*\d( %)? to \S*\d( %)?)\)")  # an in
 class FindingLine:
     """Statement `text` about the stacks or the headline in `names`, and about `more` others that are not named.
 
-    `kind` is the kind of the caution that the statement explains; empty if it explains none.
+    `kind` is the type of the caution that the statement explains; "" if it explains none.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class FindingLine:
 
     @property
     def sentence(self) -> str:
-        """The line as one sentence, with the caution's kind at its end."""
+        """The line as one sentence, with the type of the caution at its end."""
         more = f" and {self.more} more" if self.more else ""
         kind = f" ({self.kind})" if self.kind else ""
         return f"{', '.join(self.names)}{more}: {self.text}{kind}{'' if self.text.endswith('…') and not kind else '.'}"
@@ -89,47 +89,42 @@ class Findings:
 
 def create_findings(summary: Summary, machine: Facts) -> Findings:
     """Return the findings of a run on a machine."""
-    # Cells that the run was asked about; the baseline and its control only serve to compare them.
-    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    # Baseline and control only serve to compare the other stacks, so no finding is about them.
+    compared = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     baseline, terms = summary.baseline, _term_explanations(summary)
     opening = " ".join(filter(None, (describe_comparison(summary, machine), describe_cheapest(summary))))
-    open_lines = (*undecided_lines(summary, asked), *too_few_blocks_lines(summary))
+    open_lines = (*undecided_lines(summary, compared), *too_few_blocks_lines(summary))
 
     def create_section(
         title: str, lines: Iterable[FindingLine], otherwise: str, remarks: Iterable[str] = (), before: str = ""
     ) -> FindingSection:
-        """Make a part; its first remarks explain the terms that no part and text before it has."""
-        made = FindingSection(title, tuple(lines), otherwise)
-        text = " ".join((*made.sentences, before))
+        """Return a part whose first remarks explain the terms that appear in no earlier part."""
+        section = FindingSection(title, tuple(lines), otherwise)
+        text = " ".join((*section.sentences, before))
         explained = [terms.pop(term) for term in [*terms] if term.search(text)]
-        return FindingSection(title, made.lines, otherwise, (*explained, *remarks))
+        return FindingSection(title, section.lines, otherwise, (*explained, *remarks))
 
     return Findings(
         opening,
         create_section(
             "No measurable cost",
-            _free_lines(summary, asked),
+            _free_lines(summary, compared),
             f"No stack was shown to cost less than {format_percent(summary.margin)}.",
         ),
         create_section(
             "Measurable cost",
-            _cost_lines(summary, asked),
+            _cost_lines(summary, compared),
             f"No stack was shown to cost more than {baseline}.",
             describe_readiness(summary),
-            opening,  # which has no place for remarks
+            opening,  # its terms are explained here, because it has no remarks
         ),
         create_section(
             "Undecided",
-            (*open_lines, *_missing_value_lines(summary, asked)),
+            (*open_lines, *_missing_value_lines(summary, compared)),
             f"Nothing is undecided: every stack could be compared with {baseline}.",
             (*(["Run more blocks to decide more."] if open_lines else []), *describe_noise(summary)),
         ),
-        create_section(
-            "Cautions",
-            _caution_lines(summary, asked),
-            "There are none.",
-            describe_robustness(asked),
-        ),
+        create_section("Cautions", _caution_lines(summary, compared), "There are none.", describe_robustness(compared)),
         FindingSection(
             TITLE, tuple(_create_line(*each) for each in describe_failures(find_failures(summary), summary)), ALL_WORKS
         ),
@@ -137,10 +132,10 @@ def create_findings(summary: Summary, machine: Facts) -> Findings:
 
 
 def _term_explanations(summary: Summary) -> dict[re.Pattern[str], str]:
-    """Return what explains the terms that findings use, by what finds them."""
+    """Return explanations of the terms that findings use, by patterns that match the terms."""
     names = summary.overall.workloads
     lower = any(summary.rule(name).better == "lower" for name in names)
-    inverse = "; where less is better, the inverse counts" * lower
+    inverse = "; metrics of which less is better count inversely" * lower
     return {
         _RANGE: "The range in brackets is the 95 % interval of the change from the baseline.",
         re.compile(_OVERALL): f"The {_OVERALL} is the geometric mean over {join_names(names)}{inverse}.",
@@ -150,11 +145,11 @@ def _term_explanations(summary: Summary) -> dict[re.Pattern[str], str]:
 def relative_to_baseline(cell: Cell) -> str:
     """Return a cell's change from the baseline as text with its interval: `-32 % speed in nginx (-36 to -29 %)`.
 
-    Where less is better, the text is `+33 % time in …`, or `+33 % in …` for what is no time.
+    Where less is better, the text is `+33 % time in …`, or `+33 % in …` for a metric that is no time.
     """
     ratio = cell.ratio or 1.0
-    what = "speed " if cell.better == "higher" else "time " if cell.unit == "s" else ""
-    return f"{roughly(ratio)} {what}in {cell.name} ({format_bounds(cell.low, cell.high, ratio)})"
+    quantity = "speed " if cell.better == "higher" else "time " if cell.unit == "s" else ""
+    return f"{roughly(ratio)} {quantity}in {cell.name} ({format_bounds(cell.low, cell.high, ratio)})"
 
 
 def describe_comparison(summary: Summary, machine: Facts) -> str:
@@ -219,7 +214,7 @@ def _describe_overall(standing: OverallSpeed) -> str:
 
 
 def _standings(summary: Summary) -> Mapping[str, OverallSpeed]:
-    """Return each stack's standing over several workloads; empty for a single workload, whose cells say the same."""
+    """Return the standings by stack; empty for a single workload, whose cells have the same information."""
     several = len(summary.overall.workloads) > 1
     return {each.stack: each for each in summary.overall.standings} if several else {}
 
@@ -316,7 +311,7 @@ def _missing_value_lines(summary: Summary, compared_cells: Sequence[Cell]) -> It
 
 
 def _caution_lines(summary: Summary, compared_cells: Sequence[Cell]) -> Iterator[FindingLine]:
-    """Yield cautions: impossible ratios, a failed A/A check, other programs, then a line for each kind of caution."""
+    """Yield cautions: impossible ratios, failed A/A checks, other programs, then a line for each caution type."""
     yield from too_fast_lines(summary, compared_cells)
     yield from failed_control_lines(summary)
     yield from override_lines(summary)
@@ -341,7 +336,8 @@ def failed_control_lines(summary: Summary) -> Iterator[FindingLine]:
         if cell.stack == summary.control and cell.low and cell.high and not cell.low <= 1 <= cell.high:
             difference = f"{roughly(cell.ratio or 1.0)} in {cell.name}"
             yield FindingLine(
-                (summary.baseline,), f"{difference}, measured twice: differences of that size may be chance"
+                (summary.baseline,),
+                f"{difference} between two measurements of it: differences of that size may be chance",
             )
 
 
@@ -356,12 +352,12 @@ def override_lines(summary: Summary) -> Iterator[FindingLine]:
             (cut(text, _PROGRAM), f" ({join_some(stacks)})" if several else "") for text, stacks in programs.items()
         ]
         texts = [f"{text}{where}" for text, where in shown]
-        why = "the suite sets what runs there, so the comparison is also one of programs"
+        why = "the suite overrides the program there, so the result includes the difference between programs"
         yield _create_line(list(dict.fromkeys(stack for stack, *_ in summary.overrides)), f"{why}: {join_some(texts)}")
 
 
 def _caution_kind_lines(summary: Summary) -> Iterator[FindingLine]:
-    """Yield a line for each kind of caution, the kind with most cells first."""
+    """Yield a line for each caution type, the type with the most cells first."""
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in summary.headlines:
         for caution in cell.cautions:

@@ -1,6 +1,6 @@
 """Numbers as text: the change from the baseline, mean ± SD in one unit, glyphs for verdicts.
 
-`tare.model.units` writes single quantities; here are those that share a scale or need an interval.
+`tare.model.units` formats single quantities. This module formats those that share a scale or have an interval.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ GLYPHS = {
     "skipped": "⊘",
     "failed": "✕",
 }
-NAMED = 3  # in a sentence
-_FACTOR_FROM = 2.0  # from here on a factor is easier to read than a percentage
-_MIXED_FROM = 10.0  # an interval that begins below twice has its end as a factor from here on
-_THREE_DIGITS = 1.1  # the upper end of an interval over the lower, up to which a factor has three digits
-_FINE = 0.03  # half the width of an interval, up to which a cost has a decimal
+NAMED = 3  # names in a sentence; the others are counted
+_FACTOR_FROM = 2.0  # from this ratio on, a factor is easier to read than a percentage
+_MIXED_FROM = 10.0  # from here on, the upper bound of a change in percent is a factor
+_THREE_DIGITS = 1.1  # upper over lower bound of an interval up to which a factor has three digits
+_FINE = 0.03  # half the width of an interval up to which a cost has a decimal
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _SIZES = ((1024.0**4, "TiB"), (1024.0**3, "GiB"), (1024.0**2, "MiB"), (1024.0, "KiB"), (1.0, "B"))
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -35,14 +35,14 @@ _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 @dataclass(frozen=True)
 class UnitScale:
-    """A unit for people: what to divide base units by, and its name."""
+    """Unit for display: its name, and the factor to divide base units by."""
 
     factor: float
     label: str
 
 
 def choose_scale(value: float, unit: str) -> UnitScale:
-    """Choose the scale in which a value in base units has one to three digits before the point."""
+    """Return the scale in which a value in base units has one to three digits before the decimal point."""
     if unit == "s":
         return _choose_from(value, _TIMES)
     if unit == "bytes":
@@ -54,7 +54,7 @@ def choose_scale(value: float, unit: str) -> UnitScale:
 
 
 def format_plus_minus(mean: float, sd: float | None, unit: str) -> str:
-    """Write mean ± standard deviation in one scale, with as many digits as the deviation supports."""
+    """Format mean ± standard deviation in one unit, with as many digits as the deviation supports."""
     chosen = choose_scale(mean, unit)
     mean, spread = mean / chosen.factor, None if sd is None else sd / chosen.factor
     decimals = _count_decimals(spread) if spread else 3 - len(f"{abs(mean):.0f}")
@@ -65,7 +65,7 @@ def format_plus_minus(mean: float, sd: float | None, unit: str) -> str:
 
 
 def format_quantity_interval(cell: Cell) -> tuple[str, str]:
-    """Write a usual value and its own interval in one scale, `221 ms` and `[210, 233]`; empty without an interval."""
+    """Format a usual value and its interval in one unit, `221 ms` and `[210, 233]`; two "" without an interval."""
     if cell.usual is None or cell.usual_low is None or cell.usual_high is None:
         return "", ""
     chosen = choose_scale(cell.usual, cell.unit)
@@ -76,7 +76,7 @@ def format_quantity_interval(cell: Cell) -> tuple[str, str]:
 
 
 def format_ratio(cell: Cell | OverallSpeed) -> str:
-    """Write a ratio as the change from the baseline: `+12.1 %`, or `x3.1` from twice on; empty where there is none."""
+    """Format a ratio as the change from the baseline: `+12.1 %`, or `x3.1` from 2 on; "" without a ratio."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None:
         return ""
@@ -86,7 +86,7 @@ def format_ratio(cell: Cell | OverallSpeed) -> str:
 
 
 def format_interval(cell: Cell | OverallSpeed) -> str:
-    """Write the interval of a ratio in the same terms as its estimate: `[+9.8, +14.4]`; empty where there is none."""
+    """Format the interval of a ratio in the same form as its estimate: `[+9.8, +14.4]`; "" without an interval."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None or cell.low is None or cell.high is None:
         return ""
@@ -98,12 +98,12 @@ def format_interval(cell: Cell | OverallSpeed) -> str:
 
 
 def roughly(ratio: float) -> str:
-    """Write a ratio as the change from the baseline with few digits: `+33 %`, or `x17` from twice on."""
+    """Format a ratio as the change from the baseline with few digits: `+33 %`, or `x17` from 2 on."""
     return _times(ratio) if is_factor(ratio) else f"{_format_percent_ratio(ratio)} %"
 
 
 def format_bounds(low: float | None, high: float | None, ratio: float) -> str:
-    """Write an interval as text, in the terms of its ratio: `+29 to +35 %`; empty where there is none."""
+    """Format an interval for a sentence, in the same form as its ratio: `+29 to +35 %`; "" without an interval."""
     if low is None or high is None:
         return ""
     if is_factor(ratio):
@@ -114,14 +114,14 @@ def format_bounds(low: float | None, high: float | None, ratio: float) -> str:
 
 
 def format_change(ratio: float) -> str:
-    """Write a ratio that somebody stated, as the change that it is: `+12.5 %`, or a factor from twice on."""
+    """Format a ratio that was given, not measured, as a change: `+12.5 %`, or a factor from 2 on."""
     if is_factor(ratio):
         return f"\N{MULTIPLICATION SIGN}{ratio:.4g}"
     return f"{(ratio - 1) * 100:+.4g} %".replace("-", "\N{MINUS SIGN}") if ratio != 1 else "0 %"
 
 
 def is_factor(ratio: float) -> bool:
-    """Return whether a ratio is written as a factor, which is easier to read than a percentage."""
+    """Return whether a ratio is formatted as a factor and not as a percentage."""
     return ratio >= _FACTOR_FROM
 
 
@@ -138,22 +138,22 @@ def _times(ratio: float) -> str:
 
 
 def _format_percent_ratio(ratio: float) -> str:
-    """Write a change in percent without decimals, except near no change and near -100 %."""
+    """Format a change in percent without decimals, except near 0 % and near -100 %."""
     away = abs(ratio - 1) * 100
     return _change(ratio, 1 if ratio < 0.1 or 0.05 <= away < 0.5 else 0)
 
 
 def _change(ratio: float, decimals: int) -> str:
-    """Write a ratio as a change in percent with a sign, which no change has not."""
+    """Format a ratio as a change in percent with a sign; 0 has none."""
     text = f"{abs(ratio - 1) * 100:.{decimals}f}"
     sign = "" if not float(text) else "+" if ratio > 1 else "\N{MINUS SIGN}"
     return f"{sign}{text}"
 
 
 def format_cost(cell: Cell) -> str:
-    """Write how much longer a stack takes, or how much more it needs: `+3.9 %`, from twice on as a factor.
+    """Format the cost of a stack, how much longer it takes or how much more it needs: `+3.9 %`, or a factor from 2 on.
 
-    It has no more digits than its interval supports; empty where there is no ratio.
+    The text has no more digits than the interval supports. It is "" without a ratio.
     """
     if cell.ratio is None:
         return ""
@@ -165,52 +165,54 @@ def format_cost(cell: Cell) -> str:
 
 
 def format_longer(times: float) -> str:
-    """Write how much longer something takes, without an interval: `+34 %`, as a factor from twice on."""
+    """Format a factor of time without an interval: `+34 %`, or a factor from 2 on."""
     return _times(times) if is_factor(times) else f"+{float(f'{(times - 1) * 100:.2g}'):g} %"
 
 
 def format_resolution(cell: Cell) -> str:
-    """Write the difference to the baseline that a cell's interval could have shown, as `± 2.1 %`."""
+    """Format the smallest difference that a cell's interval can detect, as `± 2.1 %`."""
     return "" if cell.resolution is None else f"± {float(f'{cell.resolution * 100:.2g}'):g} %"
 
 
 def format_tolerated_autocorrelation(cell: Cell) -> str:
-    """Write the lag-1 autocorrelation of blocks up to which a cell's interval would still decide, rounded down."""
+    """Format the lag-1 autocorrelation of blocks up to which a cell would still be decided, rounded down."""
     most = cell.tolerated_autocorrelation
     return "" if most is None else f"{math.floor(most * 100) / 100:.2f}"
 
 
 def reach(cell: Cell) -> tuple[str, ...]:
-    """Describe what an open cell would have shown, what a decided one rests on, and the mean over all turns."""
-    said = []
+    """Return the remarks of a cell: smallest detectable difference if undecided, robustness, mean over all turns."""
+    remarks = []
     if cell.verdict == "undecided":
-        said.append(f"could have shown a difference of {format_resolution(cell)}")
+        remarks.append(f"smallest detectable difference: {format_resolution(cell)}")
     elif cell.is_decided:
-        said.append(f"would hold up to a correlation of {format_tolerated_autocorrelation(cell)} between blocks")
+        remarks.append(
+            f"verdict holds up to an autocorrelation of {format_tolerated_autocorrelation(cell)} between blocks"
+        )
     if cell.mean_ratio is not None:
-        said.append(f"by the mean over all turns {roughly(cell.mean_ratio)}")
-    return tuple(said)
+        remarks.append(f"by the mean over all turns: {roughly(cell.mean_ratio)}")
+    return tuple(remarks)
 
 
 def format_percent(share: float) -> str:
-    """Write a share that somebody chose, as `3 %`."""
+    """Format a share that was chosen, not measured, as `3 %`."""
     return f"{share * 100:.3g} %"
 
 
 def usual_value(cell: Cell) -> str:
-    """Write the usual value ± its standard deviation; the mean of all trials, with a star, where there is no ratio."""
+    """Format the usual value ± its standard deviation; without a ratio, the mean of all trials with a star."""
     if cell.usual is not None:
         return format_plus_minus(cell.usual, cell.usual_sd, cell.unit)
     return "" if cell.mean is None else f"{format_plus_minus(cell.mean, cell.sd, cell.unit)}*"
 
 
 def relative_sd(cell: Cell) -> str:
-    """Write the relative standard deviation of the usual value in percent; empty where there is none."""
+    """Format the relative standard deviation of the usual value in percent; "" if unknown."""
     return "" if not cell.usual or cell.usual_sd is None else f"{cell.usual_sd / cell.usual * 100:.1f} %"
 
 
 def point(value: float | None, unit: str) -> str:
-    """Write a point of a sweep: a plain count, or a quantity in its unit."""
+    """Format a point of a sweep: a count, or a quantity in its unit; "" for None."""
     if value is None:
         return ""
     if not unit:
@@ -220,13 +222,13 @@ def point(value: float | None, unit: str) -> str:
 
 
 def sort_by_point(cells: Sequence[Cell]) -> list[Cell]:
-    """Put the stacks of one metric and point next to each other, where the eye compares them, if they have a value."""
+    """Return the cells with values, sorted so that the stacks of a metric and point are next to each other."""
     places = {key: at for at, key in enumerate(dict.fromkeys((cell.metric, cell.point) for cell in cells))}
     return sorted((cell for cell in cells if cell.trials), key=lambda cell: places[cell.metric, cell.point])
 
 
 def cell_state(cell: Cell) -> str:
-    """Describe in one word what a cell is: its verdict, or `skipped` or `failed` where that is why it has no value."""
+    """Return a cell's verdict, or `skipped` or `failed` if that is why it has no value."""
     if cell.verdict != "no value":
         return cell.verdict
     if cell.skipped:
@@ -235,7 +237,7 @@ def cell_state(cell: Cell) -> str:
 
 
 def describe_missing_value(cell: Cell) -> str:
-    """Describe why a cell has no value; empty where it has one."""
+    """Return the reason why a cell has no value; "" if it has one."""
     if cell.verdict != "no value":
         return ""
     if cell.skipped or not cell.failures or cell.trials:
@@ -244,12 +246,12 @@ def describe_missing_value(cell: Cell) -> str:
 
 
 def strip_control_characters(text: str) -> str:
-    """Leave out what would steer a terminal: names and reasons may come from an untrusted run folder."""
+    """Replace control characters, which would steer a terminal; texts may come from an untrusted run folder."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def cut(text: str, length: int) -> str:
-    """Shorten a text to a length, at a word where there is one."""
+    """Shorten a text to `length` characters, at the end of a word if possible."""
     if len(text) <= length:
         return text
     short = text[: length - 1]
@@ -257,12 +259,12 @@ def cut(text: str, length: int) -> str:
 
 
 def join_names(items: tuple[str, ...]) -> str:
-    """Write a list as a sentence does: `a, b and c`."""
+    """Join names for a sentence: `a, b and c`."""
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
 def join_some(names: Sequence[str]) -> str:
-    """Write the first of several names as a sentence does, and how many more there are."""
+    """Join the first names for a sentence, with the number of the others: `a, b, c and 4 more`."""
     more = (f"{len(names) - NAMED} more",) if len(names) > NAMED + 1 else ()
     return join_names((*names[:NAMED], *more) if more else tuple(names))
 
@@ -275,7 +277,7 @@ def _choose_from(value: float, scales: tuple[tuple[float, str], ...]) -> UnitSca
 
 
 def _count_decimals(spread: float) -> int:
-    """Return the decimals that show two digits of a deviation, at most four."""
+    """Return the number of decimals that shows two digits of a deviation, at most four."""
     return next((decimals for decimals in range(4) if spread * 10**decimals >= 9.5), 4)
 
 
@@ -288,14 +290,14 @@ def _count_percent_decimals(ratio: float, low: float | None, high: float | None)
 
 
 def count_factor_digits(low: float | None, high: float | None) -> int:
-    """Return the significant digits of a factor that its interval supports."""
+    """Return the number of significant digits of a factor that its interval supports."""
     if low is None or high is None:
         return 2
     return 3 if high / low < _THREE_DIGITS else 2
 
 
 def format_factor(ratio: float, digits: int) -> str:
-    """Write a factor with so many significant digits, and without an exponent below a million."""
+    """Format a factor with `digits` significant digits; only factors of a million or more have an exponent."""
     if ratio >= 1e6:
         return f"{ratio:.1e}"
     rounded = float(f"{ratio:.{digits}g}")

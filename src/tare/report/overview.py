@@ -1,10 +1,10 @@
-"""The whole run as one figure: a column for each headline, a row for each stack, sorted by cost.
+"""Overview figure of a run: a column for each headline, a row for each stack, sorted by cost.
 
-What is drawn is the cost: how much longer a stack takes than the baseline, whichever direction its metric has. A
-headline that is a quantity and no ratio, such as a start's time, has an axis in its unit.
+The figure shows costs: how much longer a stack takes than the baseline, whether more or less of the metric is better. A
+headline that is no speed, such as the time of a start, has an axis in its unit.
 
-`create_overview` finds the places of all dots as shares of the axis, and the texts. The figure is drawn for the page,
-as a file, and as a card to share.
+`create_overview` computes the positions of all dots as shares of the axis, and the texts. The figure exists for the
+page, as a file, and as a card for sharing.
 """
 
 from __future__ import annotations
@@ -34,24 +34,25 @@ from tare.statistics.summary import Summary
 
 MAX_ROWS = 40
 _FEW = "too few blocks"
-STATE_TEXTS = {"skipped": "not here", "failed": "failed", "no value": "no value", _FEW: "too few"}
+STATE_TEXTS = {"skipped": "skipped", "failed": "failed", "no value": "no value", _FEW: "too few"}
 _NAMES, _AXIS, _COLUMN, _ROW = 132, 130, 220, 26  # widths and heights, pixels
 _TOP, _BOTTOM = 46, 24
-_INSET = 5  # of an axis, so that a dot at its end is whole
+_INSET = 5  # of an axis, so that a dot at its end is not cut
 _HIGHEST_ROW = 44
 _IN_A_LINE = 5  # columns
 _CARD_WIDTH, _CARD_HEIGHT, _CARD_ROWS = 1200, 630, 16
 
-CostLogs = tuple[float | None, float | None, float | None]  # of an estimate, and of the ends of its interval
+CostLogs = tuple[float | None, float | None, float | None]  # of an estimate and of the bounds of its interval
 IntervalPosition = tuple[float, float | None, float | None]  # the same as shares of an axis
 
 
 @dataclass(frozen=True)
 class HeadlineEntry:
-    """A stack with a headline: where its dot and the ends of its interval are, and the text next to it.
+    """Entry of a stack in a column: positions of its dot and interval bounds, and the text next to it.
 
-    Places are shares of the axis, None where there is nothing to draw. `ratio` is that to the baseline. `is_sure` says
-    that the headline is decided. `before` is what an earlier run has, where two are compared.
+    Positions are shares of the axis, None if there is nothing to draw. `ratio` is the change from the baseline as text.
+    `is_sure` tells whether the verdict is decided, and `doubts` counts the caution types. `before` has the positions in
+    the earlier run if two runs are compared.
     """
 
     stack: str
@@ -73,9 +74,9 @@ class HeadlineEntry:
 
 @dataclass(frozen=True)
 class HeadlineColumn:
-    """A headline: its axis with the places of the ticks, of the baseline, and of what counts as equivalent.
+    """Column of a headline: its entries, and the positions of ticks, baseline and equivalence band on its axis.
 
-    `anchor` is the place of its workload's section.
+    `anchor` is that of the workload's section.
     """
 
     name: str
@@ -88,17 +89,17 @@ class HeadlineColumn:
 
     @property
     def is_empty(self) -> bool:
-        """Whether stacks have values, but none that can be compared: no block has one of the baseline as well."""
+        """Whether no stack can be compared with the baseline although some have values."""
         others = [entry for entry in self.entries if not entry.is_baseline]
         return all(entry.place is None for entry in others) and any(entry.verdict == _FEW for entry in others)
 
 
 @dataclass(frozen=True)
 class Overview:
-    """All of the figure: `decided_count` of the `compared_count` cells are decided, `flagged_count` have a caution.
+    """Content of the figure: `decided_count` of `compared_count` cells are decided, `flagged_count` have cautions.
 
-    `left_out` is the number of stacks that are not drawn: those that cost most, where there are very many.
-    `compares` says that each row has a dot of an earlier run as well.
+    `left_out` is the number of the dearest stacks that are not drawn. With `compares`, each row also has a dot of an
+    earlier run.
     """
 
     baseline: str
@@ -113,7 +114,7 @@ class Overview:
 
     @property
     def has_values(self) -> bool:
-        """Whether there is a dot of another stack than the baseline."""
+        """Whether a stack other than the baseline has a dot."""
         return any(
             (entry.place is not None or entry.before) and not entry.is_baseline
             for column in self.columns
@@ -126,33 +127,33 @@ def create_overview(
     anchors: Mapping[tuple[str, str], str] = MappingProxyType({}),
     section_anchors: Mapping[str, str] = MappingProxyType({}),
 ) -> Overview:
-    """Make the figure of a run.
+    """Return the figure of a run.
 
-    `anchors` are the places of the trials of a workload and a stack, and `section_anchors` those of all of a workload.
+    `anchors` are those of the trials by workload and stack, `section_anchors` those of the workloads' sections.
     """
-    every = sort_by_cost(summary)
-    stacks, axis = every[:MAX_ROWS], _common_axis(summary)
+    all_stacks = sort_by_cost(summary)
+    stacks, axis = all_stacks[:MAX_ROWS], _common_axis(summary)
     columns = (_create_column(summary, rule, stacks, axis, (anchors, section_anchors)) for rule in summary.rules)
-    asked = [
+    compared = [
         cell
         for cell in summary.headlines
         if cell.stack not in (summary.baseline, summary.control) and cell.verdict != "no value"
     ]
-    decided = [cell for cell in asked if cell.is_decided]
+    decided = [cell for cell in compared if cell.is_decided]
     return Overview(
         baseline=summary.baseline,
         margin=summary.margin,
         stacks=stacks,
         columns=tuple(column for column in columns if not column.is_empty),
         decided_count=len(decided),
-        compared_count=len(asked),
+        compared_count=len(compared),
         flagged_count=sum(bool(cell.cautions) for cell in decided),
-        left_out=len(every) - len(stacks),
+        left_out=len(all_stacks) - len(stacks),
     )
 
 
 def sort_by_cost(summary: Summary) -> tuple[str, ...]:
-    """Return the stacks without A/A: the baseline first, then those that cost least; last those without any value."""
+    """Return the stacks without the A/A control: baseline, then stacks by rising cost, then stacks without a value."""
 
     def sort_key(stack: str) -> tuple[bool, float]:
         cells = [cell for cell in summary.headlines if cell.stack == stack and cell.ratio]
@@ -164,22 +165,22 @@ def sort_by_cost(summary: Summary) -> tuple[str, ...]:
 
 
 def _common_axis(summary: Summary) -> Axis:
-    """Return the axis of all columns that show a slowdown, so that these can be compared with each other."""
+    """Return the common axis of all columns that show a slowdown, so that readers can compare them."""
     cells = [cell for cell in summary.headlines if cell.stack != summary.control and not _has_unit(summary, cell.name)]
     known = [each for cell in cells for each in cost_logs(cell) if each is not None]
     return cost_axis(known, summary.margin)
 
 
 def _has_unit(summary: Summary, name: str) -> bool:
-    """Return whether a headline is shown in its unit: it is no speed, and every value of the baseline is known."""
+    """Return whether a headline has an axis in its unit: it counts for no speed, and the baseline has a value."""
     cell = summary.headline(name, summary.baseline) if summary.baseline in summary.stacks else None
     return cell is not None and not summary.rule(name).overall and bool(cell.unit) and (cell.usual or 0.0) > 0
 
 
 def cost_bars(summary: Summary) -> tuple[Mapping[tuple[str, str], float], float, float]:
-    """Return the lengths of bars that show costs, as shares of the longest, by headline and stack.
+    """Return the lengths of the bars of costs by headline and stack, as shares of the longest bar.
 
-    Return also how many times as long things take at the whole length of a bar, and at half of it; 1 if there is none.
+    Also return the factors of time that a full bar and half a bar stand for; 1 without a cost.
     """
     band = math.log1p(summary.margin)
     costs = {
@@ -198,10 +199,10 @@ def _create_column(
     rule: HeadlineRule,
     stacks: Sequence[str],
     common_axis: Axis,
-    places: tuple[Mapping[tuple[str, str], str], Mapping[str, str]],
+    all_anchors: tuple[Mapping[tuple[str, str], str], Mapping[str, str]],
 ) -> HeadlineColumn:
-    """Make a column; `places` are those of the trials and of the workloads' sections."""
-    anchors, sections = places
+    """Return a column; `all_anchors` are those of trials and those of workloads' sections."""
+    anchors, sections = all_anchors
     cells = [summary.headline(rule.name, stack) for stack in stacks]
     in_unit = _has_unit(summary, rule.name)
     base = summary.headline(rule.name, summary.baseline).usual if in_unit else None
@@ -209,7 +210,7 @@ def _create_column(
     logs = {cell.stack: quantity_logs(cell) if in_unit else cost_logs(cell) for cell in cells}
     axis, ticks = common_axis, cost_ticks(common_axis)
     if in_unit:
-        known = [each for own in logs.values() for each in own if each is not None]
+        known = [each for cell_logs in logs.values() for each in cell_logs if each is not None]
         axis = quantity_axis(known, summary.margin)
         ticks = quantity_ticks(axis, cells[0].unit)
     return HeadlineColumn(
@@ -227,7 +228,7 @@ def _create_column(
 
 
 def cost_logs(cell: Cell) -> CostLogs:
-    """Return the logarithms of the cost and of the ends of its interval."""
+    """Return the logarithms of a cell's cost and of its interval bounds; None where unknown."""
     if cell.ratio is None:
         return None, None, None
     if cell.low is None or cell.high is None:
@@ -237,7 +238,7 @@ def cost_logs(cell: Cell) -> CostLogs:
 
 
 def quantity_logs(cell: Cell) -> CostLogs:
-    """Return the logarithms of the quantity and of its interval's bounds."""
+    """Return the logarithms of a cell's usual value and of its interval bounds; None where unknown."""
     if not cell.usual:
         return None, None, None
     if not cell.usual_low or not cell.usual_high:
@@ -274,16 +275,16 @@ def _create_entry(summary: Summary, cell: Cell, logs: CostLogs, axis: Axis, anch
 
 
 def log_cost(cell: Cell, ratio: float) -> float:
-    """Return the logarithm of how many times as long it takes, or how many times as much it needs."""
+    """Return the logarithm of a ratio as a cost: of the factor of time or amount."""
     return math.log(ratio) if cell.better == "lower" else -math.log(ratio)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """The figure in the page: a picture of each column, how to lay them side by side, and what to read there.
+    """Figure of the page: a panel for each column, the CSS that lays them out, and the texts around them.
 
-    `columns` are what is drawn, for a table of it. Each picture has the stacks' names at its left. Beside each other,
-    only the first of a line shows them.
+    `columns` are the data of the panels, for a table. Each panel has the stacks' names at its left, and of several
+    panels in a line, only the first shows them.
     """
 
     panels: tuple[Markup, ...]
@@ -293,90 +294,87 @@ class Figure:
     columns: tuple[HeadlineColumn, ...]
 
 
-def draw_page_figure(found: Overview) -> Figure | None:
-    """Draw the figure for a page; None where no stack has a value."""
-    if not found.has_values:
+def draw_page_figure(overview: Overview) -> Figure | None:
+    """Draw the figure for a page; None if no stack has a value."""
+    if not overview.has_values:
         return None
-    number = min(len(found.columns), _IN_A_LINE)
-    panels = tuple(_draw_columns(found, [column])[0] for column in found.columns)
+    number = min(len(overview.columns), _IN_A_LINE)
+    panels = tuple(_draw_columns(overview, [column])[0] for column in overview.columns)
     columns = (
         f"grid-template-columns: {_NAMES + _COLUMN}fr{f' repeat({number - 1}, {_COLUMN}fr)' if number > 1 else ''}"
     )
     style = f"{columns}; max-width: {_NAMES + _COLUMN * number}px"
-    return Figure(panels, style, _describe_counts(found), _describe_legend(found), found.columns)
+    return Figure(panels, style, _describe_counts(overview), _describe_legend(overview), overview.columns)
 
 
-def _describe_counts(found: Overview) -> str:
-    """Count what is decided; name how many stacks are not drawn."""
-    care = f", {found.flagged_count} of them with cautions" if found.flagged_count else ""
-    what = "changes" if found.compares else "results"
-    counts = f"{found.decided_count} of {found.compared_count} {what} are decided{care}."
-    if not found.left_out:
+def _describe_counts(overview: Overview) -> str:
+    """Return the sentences that count the decided cells and the stacks that are not drawn."""
+    flagged = f", {overview.flagged_count} of them with cautions" if overview.flagged_count else ""
+    what = "changes" if overview.compares else "results"
+    counts = f"{overview.decided_count} of {overview.compared_count} {what} are decided{flagged}."
+    if not overview.left_out:
         return counts
-    return f"{counts} Drawn are the {len(found.stacks)} stacks that cost least; {found.left_out} more are below."
+    return f"{counts} The figure has the {len(overview.stacks)} cheapest stacks; {overview.left_out} more are below."
 
 
 def draw_figure(summary: Summary, run: Run) -> str:
-    """Draw the figure as a file; empty where no stack has a value."""
+    """Draw the figure as a file; "" if no stack has a value."""
     return _draw_framed(create_overview(summary), run)
 
 
 def draw_card(summary: Summary, run: Run) -> str:
-    """Draw as much of the figure as can be read in a card; empty where no stack has a value.
-
-    A card has at most five headlines and sixteen stacks.
-    """
-    found = create_overview(summary)
-    kept = tuple(replace(column, entries=column.entries[:_CARD_ROWS]) for column in found.columns[:_IN_A_LINE])
+    """Draw the figure as a card of at most five headlines and sixteen stacks; "" if no stack has a value."""
+    overview = create_overview(summary)
+    kept = tuple(replace(column, entries=column.entries[:_CARD_ROWS]) for column in overview.columns[:_IN_A_LINE])
     size = (_CARD_WIDTH, _CARD_HEIGHT)
-    return _draw_framed(replace(found, stacks=found.stacks[:_CARD_ROWS], columns=kept), run, size)
+    return _draw_framed(replace(overview, stacks=overview.stacks[:_CARD_ROWS], columns=kept), run, size)
 
 
-def _draw_framed(found: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
-    if not found.has_values:
+def _draw_framed(overview: Overview, run: Run, size: tuple[int, int] | None = None) -> str:
+    if not overview.has_values:
         return ""
-    most = max(entry.n for column in found.columns for entry in column.entries)
+    most = max(entry.n for column in overview.columns for entry in column.entries)
     return FramedFigure(
-        *_draw_columns(found, found.columns, _row_height(found, size) if size else _ROW),
-        title=f"What each stack costs relative to {found.baseline}",
-        fact=f"{found.decided_count} of {found.compared_count} decided, n up to {most}",
-        legend=_describe_legend(found),
+        *_draw_columns(overview, overview.columns, _row_height(overview, size) if size else _ROW),
+        title=f"What each stack costs relative to {overview.baseline}",
+        fact=f"{overview.decided_count} of {overview.compared_count} decided, n up to {most}",
+        legend=_describe_legend(overview),
     ).file(run, size)
 
 
-def _describe_legend(found: Overview) -> str:
-    """Describe how to read the figure."""
-    band = f"green band: no measurable cost, within {format_percent(found.margin)}"
-    if found.compares:
-        dots = "Gray and hollow: before; below it: after, in the color of the change, pale where undecided"
-        return f"{dots}; bars: intervals; {band}; \N{MIDDLE DOT}: has cautions. The axis is logarithmic beyond 0."
-    marks = "hollow: undecided; \N{MIDDLE DOT}: has cautions"
-    dots = "Dot: estimate, in the color of its size; bar: interval"
+def _describe_legend(overview: Overview) -> str:
+    """Return the legend of the figure."""
+    band = f"green band: no measurable cost (within {format_percent(overview.margin)})"
+    if overview.compares:
+        dots = "Hollow gray dot: before; dot below: after, colored by the change, pale if undecided"
+        return f"{dots}; bars: 95 % intervals; {band}; \N{MIDDLE DOT}: has cautions. The axis is logarithmic beyond 0."
+    marks = "hollow dot: undecided; \N{MIDDLE DOT}: has cautions"
+    dots = "Dot: estimate, colored by size; bar: 95 % interval"
     return f"{dots}; {band}; {marks}. The axis is linear near 0 and logarithmic beyond."
 
 
-def _row_height(found: Overview, size: tuple[int, int]) -> int:
-    """Return how high rows are so that these fill a picture of one line of columns."""
+def _row_height(overview: Overview, size: tuple[int, int]) -> int:
+    """Return the row height with which one line of columns fills a picture of this size."""
     width, height = size_within_frame(size)
-    own_width = _NAMES + _COLUMN * min(len(found.columns), _IN_A_LINE)
-    fitting = (height * own_width / width - _TOP - _BOTTOM) / len(found.stacks)
+    needed_width = _NAMES + _COLUMN * min(len(overview.columns), _IN_A_LINE)
+    fitting = (height * needed_width / width - _TOP - _BOTTOM) / len(overview.stacks)
     return min(max(int(fitting), _ROW), _HIGHEST_ROW)
 
 
-def _draw_columns(found: Overview, columns: Sequence[HeadlineColumn], row: int = _ROW) -> tuple[Markup, int, int]:
+def _draw_columns(overview: Overview, columns: Sequence[HeadlineColumn], row: int = _ROW) -> tuple[Markup, int, int]:
     """Draw columns in lines, with rows of this height; return the picture with its width and height."""
-    tall = _TOP + row * len(found.stacks) + _BOTTOM
+    tall = _TOP + row * len(overview.stacks) + _BOTTOM
     lines = [columns[at : at + _IN_A_LINE] for at in range(0, len(columns), _IN_A_LINE)]
     width, height = _NAMES + _COLUMN * len(lines[0]), tall * len(lines)
     names = join_names(tuple(column.name for column in columns))
-    changes = ", before and after" if found.compares else ""
+    changes = ", before and after" if overview.compares else ""
     svg = render_section(
         "tare.report",
         "overview.svg.j2",
         lines=[(_TOP + tall * at, line) for at, line in enumerate(lines)],
         size={"names": _NAMES, "axis": _AXIS, "column": _COLUMN, "row": row, "inset": _INSET},
         box=f"0 0 {width} {height}",
-        label=f"{names}: what each stack costs relative to {found.baseline}{changes}",
-        compares=found.compares,
+        label=f"{names}: what each stack costs relative to {overview.baseline}{changes}",
+        compares=overview.compares,
     )
     return svg, width, height

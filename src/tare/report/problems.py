@@ -14,31 +14,31 @@ from tare.statistics.summary import Summary
 
 TITLE = "What does not work"
 ALL_WORKS = "Everything works: no trial failed, and none was skipped."
-_READINESS_GAP_SECONDS = 1.0  # between the first and the last server, from which on a hint is given
-_REASON = 110  # letters of a sentence
+_READINESS_GAP_SECONDS = 1.0  # between the first and the last server that is ready; a hint is given from here on
+_REASON = 110  # characters; longer reasons are cut
 _TROUBLE_STATUSES = ("fails", "fails at times", "skipped")
-# What is doubted, without the words of the method; the texts of other kinds of cautions are plain themselves. Empty are
-# those that have separate lines: a baseline that differs from itself, and what beats bare metal.
+# Sentences without terms of the method, for cautions whose recorded texts use such terms. Texts are empty for cautions
+# that have separate lines in the findings: a failed A/A check, and results faster than bare metal.
 CAUTION_EXPLANATIONS: Mapping[str, str] = {
-    "busy-when-idle": "it went on working while others were measured, which may have slowed them",
-    "cached": "memory answered in place of the disk, so the values are not the disk's alone",
-    "client-bound": "what sent the requests was at its limit, so the server may be faster than this",
-    "engine-configuration": "its engine is configured to start it otherwise, so what it costs may be that setting's",
-    "file-system-differs": "its files lay on another file system than those that it is compared with",
-    "host-network-stack": "gVisor used this machine's network, so what its own costs is not in the numbers",
-    "in-groups": "not all fitted into memory at once, so it was not measured together with each of the others",
-    "inside-differs": "its processes run under other conditions than those that they are compared with",
-    "never-run": "tare's own tests never had the real thing, only a program that stands in for it",
-    "pod-not-pinned": "it could run on the CPUs of what sends the requests too, so chance may be larger than it looks",
-    "not-pinned": "the CPUs of Xen's first domain may have moved about, so chance may be larger than it looks",
-    "shared-kernel": "something other than Kata's machine ran under Kata's name, so this is not what Kata costs",
-    "resumed-block": "the run was stopped and resumed, so values of different times are compared",
-    "stalls": "it, or what it is compared with, stood still now and then; the percentages are of the usual speed",
-    "telemetry": "what the machine did meanwhile is not known throughout, so a doubt may be missing here",
-    "correlated-blocks": "each repetition resembles the one before it, so chance may be larger than it looks",
-    "coarse-values": "the values come in large steps, so chance may be larger than it looks",
-    "waiting": "server and load did nothing for most of the time, so what the stacks cost hardly shows",
-    "unconfirmed": "what other stacks showed later makes this less sure; repeating it may change the verdict",
+    "busy-when-idle": "it used CPU time while others were measured, which may have slowed them",
+    "cached": "reads were served from memory instead of the disk, so the values are not those of the disk",
+    "client-bound": "the load generator was at its limit, so the server may be faster than measured",
+    "engine-configuration": "its engine is configured to start it differently, so the cost may be that of the setting",
+    "file-system-differs": "its files were on another file system than those of the stack that it is compared with",
+    "host-network-stack": "gVisor used the machine's network stack, so the cost of gVisor's is not in the numbers",
+    "in-groups": "not all stacks fit into memory at once, so it was not measured together with every other stack",
+    "inside-differs": "its processes run under other conditions than those of the stack that it is compared with",
+    "never-run": "tare was never tested with this technology itself, only with a program that imitates it",
+    "pod-not-pinned": "it could also run on the CPUs of the load generator, so noise may be larger than it appears",
+    "not-pinned": "the virtual CPUs of Xen's first domain may have migrated, so noise may be larger than it appears",
+    "shared-kernel": "it has the name of Kata but ran without a guest of Kata, so this is not the cost of Kata",
+    "resumed-block": "the run was stopped and resumed, so values from different times are compared",
+    "stalls": "it or the stack that it is compared with stalled now and then; percentages are of the usual speed",
+    "telemetry": "the record of what the machine did meanwhile has gaps, so a warning may be missing",
+    "correlated-blocks": "each repetition resembles the one before it, so noise may be larger than it appears",
+    "coarse-values": "the values come in large steps, so noise may be larger than it appears",
+    "waiting": "server and load generator were idle most of the time, so costs of the stack hardly show",
+    "unconfirmed": "later results of other stacks make this less certain; a repetition may change the verdict",
     "unlike-itself": "",
     "faster-than-bare-metal": "",
 }
@@ -46,7 +46,10 @@ CAUTION_EXPLANATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class StackStatus:
-    """How a workload fares in a stack, as text such as `fails` or `2 of 5 fail`; `causes` are their numbers."""
+    """Outcome of a workload in a stack.
+
+    `text` is such as `fails` or `2 of 5 fail`; `causes` are the numbers of the causes of failures.
+    """
 
     workload: str
     stack: str
@@ -57,7 +60,7 @@ class StackStatus:
 
 @dataclass(frozen=True)
 class FailureSite:
-    """Where a cause was seen: in so many `trials` of all those of a workload in a stack."""
+    """Workload and stack in which a cause of failures occurred, in `trials` of `all_trials`."""
 
     workload: str
     stack: str
@@ -67,14 +70,14 @@ class FailureSite:
 
     @property
     def text(self) -> str:
-        """What became of the trials."""
+        """Outcome of the trials as text."""
         plain = {"skipped": "did not run", "fails": "failed"}
         return plain.get(self.status, f"{self.trials} of {self.all_trials} trials failed")
 
 
 @dataclass(frozen=True)
 class FailureCause:
-    """Why something does not work, what may fix it, and where it was seen: `where` describes that, stack by stack."""
+    """Cause of failures: its reason, a hint, and the sites at which it occurred; `where` describes them by stack."""
 
     number: int
     text: str
@@ -85,9 +88,9 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class FailureTable:
-    """A table with a column for each workload that does not work in some stack, and a row for each stack.
+    """Table with a column for each workload that does not work in some stack, and a row for each stack.
 
-    A stack that was skipped in all workloads has no row: its causes say so.
+    A stack that was skipped in all workloads has no row, because the causes name it.
     """
 
     workloads: tuple[str, ...]
@@ -95,46 +98,55 @@ class FailureTable:
     causes: tuple[FailureCause, ...]
 
     def describe_cause(self, tried: StackStatus) -> str:
-        """Return why a workload does not work in a stack: the first cause, and how many others there are."""
+        """Return the first cause of a workload's failures in a stack and the number of other causes; "" without any."""
         texts = [self.causes[number - 1].text for number in tried.causes]
         more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
         return f"{texts[0]}{more}" if texts else ""
 
 
 def find_failures(summary: Summary) -> FailureTable:
-    """Find what does not work in a run."""
-    found = _outcomes_by_stack(summary)
-    ran = [stack for stack, outcomes in found.items() if any(each.ok or each.failures for each in outcomes.values())]
+    """Return the failures and skipped stacks of a run."""
+    outcomes_by_stack = _outcomes_by_stack(summary)
+    ran = [
+        stack
+        for stack, outcomes in outcomes_by_stack.items()
+        if any(outcome.ok or outcome.failures for outcome in outcomes.values())
+    ]
     workloads = tuple(
-        name for name in summary.workloads if any(found[stack][name].status in _TROUBLE_STATUSES for stack in ran)
+        name
+        for name in summary.workloads
+        if any(outcomes_by_stack[stack][name].status in _TROUBLE_STATUSES for stack in ran)
     )
-    seen: dict[tuple[str, str], list[FailureSite]] = {}
-    for stack, outcomes in found.items():
+    sites_by_reason: dict[tuple[str, str], list[FailureSite]] = {}
+    for stack, outcomes in outcomes_by_stack.items():
         for workload, outcome in outcomes.items():
-            for kind in _group_failures(outcome, stack):
-                place = FailureSite(workload, stack, outcome.status, len(kind), outcome.ok + len(outcome.failures))
-                seen.setdefault((kind[0].reason, kind[0].hint), []).append(place)
+            for group in _group_failures(outcome, stack):
+                site = FailureSite(workload, stack, outcome.status, len(group), outcome.ok + len(outcome.failures))
+                sites_by_reason.setdefault((group[0].reason, group[0].hint), []).append(site)
     causes = tuple(
-        FailureCause(number, *key, tuple(places), tuple(_describe_sites(places, summary.workloads)))
-        for number, (key, places) in enumerate(seen.items(), start=1)
+        FailureCause(number, *key, tuple(sites), tuple(_describe_sites(sites, summary.workloads)))
+        for number, (key, sites) in enumerate(sites_by_reason.items(), start=1)
     )
     numbers: dict[tuple[str, str], list[int]] = {}
     for cause in causes:
-        for place in cause.sites:
-            numbers.setdefault((place.workload, place.stack), []).append(cause.number)
+        for site in cause.sites:
+            numbers.setdefault((site.workload, site.stack), []).append(cause.number)
     rows = (
-        tuple(_create_status(name, stack, found[stack][name], numbers.get((name, stack), [])) for name in workloads)
+        tuple(
+            _create_status(name, stack, outcomes_by_stack[stack][name], numbers.get((name, stack), []))
+            for name in workloads
+        )
         for stack in ran
     )
     return FailureTable(workloads, tuple(rows) if workloads else (), causes)
 
 
 def describe_failures(found: FailureTable, summary: Summary) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield stacks, and what is said of them: each cause once for all that it ends alike."""
+    """Yield stacks with a sentence about a cause; stacks with the same outcomes share a sentence."""
     for cause in found.causes:
         outcomes: dict[tuple[str, str], list[str]] = {}
-        for place in cause.sites:
-            outcomes.setdefault((place.stack, place.text), []).append(place.workload)
+        for site in cause.sites:
+            outcomes.setdefault((site.stack, site.text), []).append(site.workload)
         same: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for (stack, words), names in outcomes.items():
             same.setdefault((words, tuple(names)), []).append(stack)
@@ -144,35 +156,38 @@ def describe_failures(found: FailureTable, summary: Summary) -> Iterator[tuple[S
 
 
 def _outcomes_by_stack(summary: Summary) -> Mapping[str, Mapping[str, TrialOutcomes]]:
-    """Return all outcomes; those of the A/A control only if it failed, as it is the baseline again."""
-    found: dict[str, dict[str, TrialOutcomes]] = {stack: {} for stack in summary.stacks}
+    """Return the outcomes by stack and workload.
+
+    The A/A control is left out unless it failed, because it repeats the baseline.
+    """
+    by_stack: dict[str, dict[str, TrialOutcomes]] = {stack: {} for stack in summary.stacks}
     for workload, outcomes in zip(summary.workloads, summary.outcomes, strict=True):
         for stack, outcome in zip(summary.stacks, outcomes, strict=True):
-            found[stack][workload] = outcome
-    if not any(outcome.failures for outcome in found.get(summary.control, {}).values()):
-        found.pop(summary.control, None)
-    return found
+            by_stack[stack][workload] = outcome
+    if not any(outcome.failures for outcome in by_stack.get(summary.control, {}).values()):
+        by_stack.pop(summary.control, None)
+    return by_stack
 
 
 def _group_failures(outcome: TrialOutcomes, stack: str) -> Iterator[list[Failure]]:
-    """Yield the failures of trials in groups of one kind: reasons that differ in numbers alone are one."""
+    """Yield the failures of trials in groups whose reasons are equal except for numbers."""
     if outcome.skipped:
         yield [Failure("", 0, outcome.skipped.removeprefix(f"{stack}: "))]
         return
-    kinds: dict[str, list[Failure]] = {}
+    groups: dict[str, list[Failure]] = {}
     for failure in outcome.failures:
-        kinds.setdefault(normalize_reason(failure.reason), []).append(failure)
-    yield from kinds.values()
+        groups.setdefault(normalize_reason(failure.reason), []).append(failure)
+    yield from groups.values()
 
 
-def _describe_sites(places: Sequence[FailureSite], workloads: Sequence[str]) -> Iterator[str]:
+def _describe_sites(sites: Sequence[FailureSite], workloads: Sequence[str]) -> Iterator[str]:
     """Yield each stack with its workloads and, where there are several, the numbers of trials."""
-    outcomes: dict[str, list[FailureSite]] = {}
-    for place in places:
-        outcomes.setdefault(place.stack, []).append(place)
-    for stack, at in outcomes.items():
-        counts = (f" ({place.trials} trials)" if place.trials > 1 else "" for place in at)
-        names = tuple(f"{place.workload}{count}" for place, count in zip(at, counts, strict=True))
+    by_stack: dict[str, list[FailureSite]] = {}
+    for site in sites:
+        by_stack.setdefault(site.stack, []).append(site)
+    for stack, members in by_stack.items():
+        counts = (f" ({site.trials} trials)" if site.trials > 1 else "" for site in members)
+        names = tuple(f"{site.workload}{count}" for site, count in zip(members, counts, strict=True))
         yield f"{stack}: {'all workloads' if names == tuple(workloads) else join_names(names)}"
 
 
@@ -183,7 +198,7 @@ def _create_status(workload: str, stack: str, outcome: TrialOutcomes, causes: li
 
 
 def describe_steadiness(summary: Summary, workload: str) -> tuple[str, ...]:
-    """Describe what moved a workload's values, apart from the stacks: block, place in the block, and block before."""
+    """Describe other effects on a workload's values than the stack: block, position in the block, previous block."""
     rules = summary.rules_of(workload)
     moved = [(rule, _describe_effects(summary, rule.name)) for rule in rules]
     return tuple(text for rule, texts in moved for text in ([f"{rule.name}:", *texts] if len(rules) > 1 else texts))
@@ -195,22 +210,24 @@ def _describe_effects(summary: Summary, name: str) -> list[str]:
     sentences = []
     if effect:
         moved = (
-            f"From block to block, all values moved together by {format_percent(effect.blocks)} (standard deviation)"
+            f"All values of a block varied together by {format_percent(effect.blocks)} (standard deviation over blocks)"
         )
-        sentences.append(f"{moved}, which cancels out; {format_percent(effect.error)} was left.")
+        sentences.append(
+            f"{moved}, which cancels out in the ratios; the remaining noise is {format_percent(effect.error)}."
+        )
         if effect.has_position_effect:
             slope = f"{effect.per_position * 100:+.2g} % [{effect.low * 100:.2g}, {effect.high * 100:.2g}]"
-            sentences.append(f"The place in a block mattered: {slope} for each place later. The order is random.")
+            sentences.append(f"The position in a block had an effect, {slope} for each position; the order is random.")
     if cells:
         most = max(cells, key=lambda cell: cell.correlation)
         much = f"{most.correlation:.2f} ({most.stack})"
-        sentences.append(f"The largest correlation of a block's ratio with the one before it is {much}.")
+        sentences.append(f"The largest autocorrelation of ratios from block to block is {much}.")
     sentences += [f"{cell.stack}: {note}." for cell in cells for note in cell.notes]
     return sentences
 
 
 def describe_noise(summary: Summary) -> list[str]:
-    """Describe which differences noise has hidden, by the intervals of the stacks that show none."""
+    """Describe the smallest differences that could be detected, by the intervals of the stacks that show none."""
     texts, varies = [], False
     for rule in summary.rules:
         cells = [cell for cell in summary.headlines if cell.headline == rule.name and cell.resolution is not None]
@@ -230,16 +247,20 @@ def describe_noise(summary: Summary) -> list[str]:
 
 
 def describe_robustness(cells: Sequence[Cell]) -> list[str]:
-    """Describe how many decisions autocorrelated noise between blocks would leave as they are, and which not."""
+    """Return a sentence that counts the verdicts that are robust to autocorrelated noise and names the others.
+
+    Empty without a decided verdict.
+    """
     decided = [cell for cell in cells if cell.is_decided]
     close = [f"{cell.stack} in {cell.name}" for cell in decided if not cell.is_robust]
-    noise = f"Robust to noise with an autocorrelation of {AUDITED_AUTOCORRELATION:g} between blocks"
-    text = f"{noise}: {len(decided) - len(close)} of {format_count(len(decided), 'decision')}"
-    return [f"{text}{f'; not {join_some(close)}' if close else ''}."] if decided else []
+    count = f"{len(decided) - len(close)} of {format_count(len(decided), 'verdict')}"
+    noise = f"even if the noise of consecutive blocks were correlated (autocorrelation {AUDITED_AUTOCORRELATION:g})"
+    text = f"{count} would stay the same {noise}"
+    return [f"{text}; borderline: {join_some(close)}." if close else f"{text}."] if decided else []
 
 
 def describe_readiness(summary: Summary) -> list[str]:
-    """Return sentences with the times until the servers were ready, and a hint if stacks differ by a second or more."""
+    """Return sentences with the times until servers were ready, and a hint if stacks differ by a second or more."""
     sentences = []
     for workload in summary.workloads:
         cells = [cell for cell in summary.cells_of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
@@ -250,6 +271,6 @@ def describe_readiness(summary: Summary) -> list[str]:
         text = join_names(tuple(known)) if len(known) <= NAMED else f"{known[0]} to {known[-1]}"
         sentences.append(f"The server of {workload} was ready {text} after its start.")
         if ready[-1][0] - ready[0][0] >= _READINESS_GAP_SECONDS:
-            hint = f"look for what the server of {workload} waits for at its start, such as the look-up of a name"
-            sentences.append(f"That differs by seconds, and no other value shows it: {hint}.")
+            hint = f"find out what the server of {workload} waits for at its start, such as a DNS lookup"
+            sentences.append(f"This difference of seconds is in no other value: {hint}.")
     return sentences

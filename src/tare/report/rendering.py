@@ -1,8 +1,8 @@
-"""Fill in templates of figures and of pages.
+"""Rendering of the templates of figures and pages.
 
-A page is one document that needs nothing else, no network, light and dark, print and phone. Its one script sorts and
-filters tables. The page lets no other run: its policy names the script by its hash. Everything from a run folder is
-escaped: it may come from an untrusted source.
+A page is a single file that needs no network and works in light and dark, in print and on phones. Its only script sorts
+and filters tables. The content security policy names the script by its hash, so no other script runs. All texts from a
+run folder are escaped, because the folder may come from an untrusted source.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FeatureSection:
-    """A section of a run's page that a feature adds: the anchor and the title of its link, and the section itself."""
+    """Section that a feature adds to a run's page, with the anchor and the title of its link."""
 
     anchor: str
     title: str
@@ -34,7 +34,7 @@ class FeatureSection:
 
 
 def render_page(package: str, template: str, page: object, answer: object = None, *, refresh_seconds: int = 0) -> bytes:
-    """Render a template of a package; it can use the values of `page` and the answer that the page is about."""
+    """Render a template of a package with the values of `page` and the answer that the page shows."""
     script = _read_page_file("page.js")
     values = {
         "page": page,
@@ -49,13 +49,13 @@ def render_page(package: str, template: str, page: object, answer: object = None
 
 
 def render_section(package: str, template: str, **values: Any) -> Markup:
-    """Render a part of a page, or a figure, from a template in a package."""
+    """Render a section of a page or a figure from a template of a package."""
     return Markup(_environment(package).get_template(template).render(values))  # noqa: S704  # the template escapes
 
 
 @cache
 def _environment(package: str) -> Environment:
-    """Return what finds the templates of a package, and those of the report's page that they extend."""
+    """Return the Jinja environment for the templates of a package and for the report's templates that they extend."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - the terminal needs none
 
     made = Environment(
@@ -76,20 +76,20 @@ def _environment(package: str) -> Environment:
 
 
 def _as_sentence(text: str) -> str:
-    """Begin a text with a capital letter."""
+    """Return a text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 def _keep_on_one_line(text: str) -> str:
-    """Keep a text on one line."""
+    """Return a text with no-break spaces, which browsers keep on one line."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _keep_units_together(text: str) -> str:
-    """Keep a number and its percent sign in one line, and a mean and its deviation."""
+    """Return a text with no-break spaces before percent signs and around `±`."""
     return text.replace(" %", "\N{NO-BREAK SPACE}%").replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
 def _read_page_file(name: str) -> Markup:
-    """Read a file of ours that goes into the page as it is."""
+    """Read a file of tare that goes into the page without escaping."""
     return Markup(files("tare.report.html").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  # not untrusted

@@ -1,8 +1,8 @@
-"""Axes of all charts: places of values as shares of an axis, and the labels of its ticks.
+"""Axes of all charts: positions of values as shares of an axis, and labels of ticks.
 
-An axis of costs is linear near no cost and logarithmic far from it (Webber, "A bi-symmetric log transformation for
-wide-range data", Measurement Science and Technology 24 (2013), 027001), so that a cost of 1 % and one of 600 times can
-both be read. An axis of quantities is logarithmic.
+An axis of costs is linear near 0 and logarithmic beyond (Webber, "A bi-symmetric log transformation for wide-range
+data", Measurement Science and Technology 24 (2013), 027001), so that costs of 1 % and of a factor of 600 are both
+readable. An axis of quantities is logarithmic.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from tare.report.numbers import format_change, format_plus_minus
 Size = Literal["gain", "none", "small", "medium", "large", "unknown"]
 Ticks = tuple[tuple[float, str], ...]
 _SMALL, _MEDIUM = math.log(1.25), math.log(3)
-_FASTEST = math.log(1.25)  # how far the side of faster than the baseline reaches at most
+_FASTEST = math.log(1.25)  # largest reach of the side of gains
 _TICKS = (0.8, 1.0, 1.1, 2.0, 10.0, 100.0, 1000.0, 1e4, 1e5)
-_PERCENTS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.7, 1.5, 0.2, 5.0, 0.9, 1.1, 0.8, 1.2)  # those that matter most come first
-_MIN_REACH = math.log(1.2)  # how far the side of slower reaches at least
-_LETTER_SHARE = 0.058  # width of a letter of a tick, a share of the axis
-_LABEL_GAP = 0.05  # two percents, a share of the axis
-_LABEL_OVERHANG = 0.08  # how far a label may begin before the axis, a share of it
+_PERCENTS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.7, 1.5, 0.2, 5.0, 0.9, 1.1, 0.8, 1.2)  # in order of importance
+_MIN_REACH = math.log(1.2)  # smallest reach of the side of costs
+_LETTER_SHARE = 0.058  # width of a character of a label, as a share of the axis
+_LABEL_GAP = 0.05  # between two labels, as a share of the axis
+_LABEL_OVERHANG = 0.08  # of a label before the start of the axis, as a share of the axis
 _FEW, _MAX_TICKS = 2, 4
-_ROOM = 0.04  # beyond the outermost dots, a share of the axis
-_ROUNDING = 1e-9  # between a number and the same one after rounding
+_ROOM = 0.04  # beyond the outermost dots, as a share of the axis
+_ROUNDING = 1e-9  # tolerance for floating-point errors
 _WIDE = 4.0  # ratios that spread more widely are drawn on a logarithmic axis
 _MAX_LABELS = 6
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Places of costs or quantities, given as logarithms, from `first` to `last`; linear up to the `threshold`."""
+    """Axis of logarithms from `first` to `last`: symmetric-log with a `threshold`, else linear in the logarithms."""
 
     first: float
     last: float
     threshold: float | None
 
     def position(self, logarithm: float) -> float:
-        """Return the share of the axis at which a value is; values beyond its ends are at the ends."""
+        """Return the position of a logarithm as a share of the axis, clipped to 0 and 1."""
         first, last, at = (self._to_linear(each) for each in (self.first, self.last, logarithm))
         return min(max((at - first) / (last - first), 0.0), 1.0)
 
     def band(self, logarithm: float, margin: float) -> tuple[float, float]:
-        """Return the places of the ends of a band of the margin's width on either side of a value."""
+        """Return the positions of the bounds of the margin around a value."""
         band = math.log1p(margin)
         return self.position(logarithm - band), self.position(logarithm + band)
 
@@ -55,35 +55,35 @@ class Axis:
 
 
 def cost_axis(known: Iterable[float], margin: float) -> Axis:
-    """Return the axis of these costs, which are logarithms of factors."""
+    """Return the axis of costs, which are logarithms of factors."""
     band, costs = math.log1p(margin), [0.0, *known]
     least, most = min(costs), max(costs)
     return Axis(max(min(least, -band), -_FASTEST) - band / 2, max(most * (1 + _ROOM), _MIN_REACH), band)
 
 
 def quantity_axis(known: Sequence[float], margin: float) -> Axis:
-    """Return the axis of these quantities, which are logarithms; one of the margin's width if all are equal."""
+    """Return the axis of quantities, which are logarithms; as wide as the margin if all are equal."""
     room = (max(known) - min(known)) * _ROOM or math.log1p(margin)
     return Axis(min(known) - room, max(known) + room, None)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis of values themselves, with its ticks; `is_log` is whether the axis has their logarithms."""
+    """Axis of values with its ticks; with `is_log`, positions are those of the values' logarithms."""
 
     axis: Axis
     ticks: Ticks
     is_log: bool = False
 
     def position(self, value: float) -> float:
-        """Return the share of the axis at which a value is."""
+        """Return the position of a value as a share of the axis."""
         return self.axis.position(math.log(max(value, sys.float_info.min)) if self.is_log else value)
 
 
 def linear_scale(
     minimum: float, maximum: float, label: Callable[[float], str], tick_values: Sequence[float] = ()
 ) -> Scale:
-    """Return a linear axis from one value to the other, with ticks at round values or where they are wanted."""
+    """Return a linear axis with ticks at `tick_values`, or at round numbers if there are none."""
     axis = Axis(minimum, maximum if maximum > minimum else minimum + 1.0, None)
     return Scale(
         axis, tuple((axis.position(each), label(each)) for each in tick_values or round_numbers(axis.first, axis.last))
@@ -93,7 +93,7 @@ def linear_scale(
 def log_scale(
     minimum: float, maximum: float, label: Callable[[float], str], tick_values: Sequence[float] = ()
 ) -> Scale:
-    """Return a logarithmic axis with a little room at its ends."""
+    """Return a logarithmic axis with 10 % of room at both ends."""
     minimum, maximum = minimum * 0.9, maximum * 1.1
     axis = Axis(math.log(minimum), math.log(maximum), None)
     round_ones = tick_values or _round_quantities(minimum, maximum, 3)
@@ -104,7 +104,7 @@ def log_scale(
 
 
 def ratio_scale(ratios: Sequence[float]) -> Scale:
-    """Return an axis of ratios, with 1 on it; logarithmic where they spread widely."""
+    """Return an axis of ratios that includes 1; logarithmic if the ratios spread widely."""
     least, most = min(*ratios, 1.0), max(*ratios, 1.0)
     if least > 0 and most / least > _WIDE:
         return log_scale(least, most, format_change)
@@ -113,7 +113,7 @@ def ratio_scale(ratios: Sequence[float]) -> Scale:
 
 
 def round_numbers(first: float, last: float, max_count: int = _MAX_LABELS) -> list[float]:
-    """Return the multiples of 1, 2 or 5 times a power of ten within an axis, at the smallest step that gives few."""
+    """Return at most `max_count` + 1 multiples of 1, 2 or 5 times a power of ten between two values."""
     least = max((last - first) / max_count, sys.float_info.min)
     power = 10.0 ** math.floor(math.log10(least))
     step = next(power * each for each in (1, 2, 5, 10) if power * each >= least * (1 - _ROUNDING))
@@ -121,12 +121,12 @@ def round_numbers(first: float, last: float, max_count: int = _MAX_LABELS) -> li
 
 
 def format_tick(value: float) -> str:
-    """Write a number on an axis: as many digits as are needed, without exponents."""
+    """Format a number on an axis with as many digits as needed, without an exponent."""
     return f"{float(f'{value:.6g}'):,}".removesuffix(".0")
 
 
 def classify_cost(away: float, margin: float) -> Size:
-    """Return how large a cost is, the logarithm of a factor; one below none is a gain."""
+    """Return the size class of a cost, given as the logarithm of a factor; negative costs are gains."""
     if abs(away) <= math.log1p(margin):
         return "none"
     if away < 0:
@@ -141,7 +141,7 @@ def cost_ticks(axis: Axis) -> Ticks:
 
 
 def percent_ticks(axis: Axis) -> Ticks:
-    """Return the ticks of an axis of ratios that has 1: changes in percent, and factors from twice on."""
+    """Return the ticks of an axis of ratios: changes in percent, and factors from 2 on."""
     shown: list[tuple[float, str]] = []
     for each in _PERCENTS:
         place, label = axis.position(math.log(each)), format_change(each)
@@ -153,9 +153,9 @@ def percent_ticks(axis: Axis) -> Ticks:
 
 
 def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
-    """Return at most four round quantities: powers of ten; where these are few, twice and five times these, too.
+    """Return at most four ticks at powers of ten, or at multiples of 1, 2 and 5 if there are few powers.
 
-    The labels of an upright axis lie above each other, so that each of them has room.
+    Labels of an `upright` axis are above each other, so none overlaps another.
     """
     least, most = math.exp(axis.first), math.exp(axis.last)
     if unit == "bytes":
@@ -169,7 +169,7 @@ def quantity_ticks(axis: Axis, unit: str, *, upright: bool = False) -> Ticks:
 
 
 def _round_quantities(minimum: float, maximum: float, few: int = _FEW) -> list[float]:
-    """Return the powers of ten between two quantities; where these are few, twice and five times these, too."""
+    """Return the powers of ten between two quantities, with their multiples of 2 and 5 if there are few powers."""
     powers = range(math.floor(math.log10(minimum) + _ROUNDING), math.floor(math.log10(maximum) + _ROUNDING) + 1)
     for digits in ((1,), (1, 2, 5)):
         found = [digit * 10.0**power for power in powers for digit in digits]
@@ -180,15 +180,15 @@ def _round_quantities(minimum: float, maximum: float, few: int = _FEW) -> list[f
 
 
 def _format_quantity(quantity: float, unit: str) -> str:
-    """Write a round quantity without decimals that say nothing."""
+    """Format a round quantity without trailing zeros."""
     amount, _, label = format_plus_minus(quantity, None, unit).partition(" ")
     return f"{float(amount):g} {label}".rstrip()
 
 
 def drop_overlapping_labels(ticks: Iterable[tuple[float, str]], letter: float = _LETTER_SHARE) -> Ticks:
-    """Leave out the labels of ticks that would cover another one, or begin far before the axis does.
+    """Return the ticks without labels that would overlap another label or begin far before the axis.
 
-    `letter` is the width of one, a share of the axis.
+    `letter` is the width of a character as a share of the axis.
     """
     shown: list[tuple[float, str]] = []
     end = -_LABEL_OVERHANG

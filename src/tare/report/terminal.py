@@ -1,7 +1,7 @@
 """Output of a run on the terminal: the matrix, updated during the run, and a short conclusion at the end.
 
-The conclusion has at most three sentences, cautions by name, and failures with their fix. The report has the rest: each
-finding with its interval, and what each caution means.
+The conclusion has at most three sentences, the names of cautions, and failures with their hints. The report has the
+rest: each finding with its interval, and the meaning of each caution.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ STYLES = {
 }
 WIDTH = 100
 _MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space next to it
-_BAR = 8  # letters of the longest bar
+_BAR = 8  # characters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _OPEN = ("undecided", "too few blocks")
-_MAX_FAILURES = 3  # with their hints; the report has all
+_MAX_FAILURES = 3  # causes with hints; the report has all
 _REASON_LENGTH = 110
 _MAX_SECONDS = 4 * 3600.0  # beyond this, the estimate is too rough to name
 
 
 def headline_table(summary: Summary, width: int = WIDTH, *, final: bool = False) -> Table:
-    """Make the table of headlines for a terminal of `width` columns.
+    """Return the table of headlines for a terminal of `width` columns.
 
-    Stacks are the rows and workloads the columns, or the other way round where only that fits; where neither does, the
-    columns are broken into several tables, one below the other. Of a `final` summary, stacks are in the order of their
-    cost, and bars show it where there is room.
+    Stacks are the rows and workloads the columns, or the other way round if only that fits. If neither fits, the
+    columns are split into several tables below each other. A `final` table sorts the stacks by cost and shows the costs
+    as bars if there is room.
     """
     cells = {(cell.headline, cell.stack): cell for cell in summary.headlines}
     order = (*sort_by_cost(summary), *filter(None, [summary.control])) if final else summary.stacks
@@ -92,20 +92,20 @@ def headline_table(summary: Summary, width: int = WIDTH, *, final: bool = False)
 
 
 def cell_texts(cell: Cell) -> tuple[str, ...]:
-    """Return what a table says of a cell: its name and direction, stack, verdict, estimate and interval."""
+    """Return the texts of a cell for a table: name with direction, stack, verdict, estimate and interval."""
     verdict = f"{GLYPHS[cell_state(cell)]} {cell_state(cell)}{' !' if cell.cautions else ''}"
     return f"{cell.name} {_ARROWS[cell.better]}", cell.stack, verdict, format_ratio(cell), format_interval(cell)
 
 
 def usual_value_table(summary: Summary) -> Table | None:
-    """Make the table of what was measured in the end: the usual value of each metric of a single workload.
+    """Return the table of the usual value of each metric of a single workload.
 
-    Two values of a column stand to each other as their ratios do. Return None where there are several workloads,
-    or a sweep, whose points would not fit.
+    The ratio of two values of a column equals the ratio of their estimates. Return None for several workloads and for a
+    sweep, because its points would not fit.
     """
     if len(summary.workloads) != 1 or any(cell.point is not None for cell in summary.cells):
         return None
-    found = {(cell.stack, cell.metric): cell for cell in summary.cells}
+    cells = {(cell.stack, cell.metric): cell for cell in summary.cells}
     metrics = {cell.metric: _ARROWS[cell.better] for cell in summary.cells}
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("usual", no_wrap=True, overflow="ellipsis", max_width=26)
@@ -114,14 +114,14 @@ def usual_value_table(summary: Summary) -> Table | None:
     for stack in summary.stacks:
         table.add_row(
             Text(strip_control_characters(summary.title(stack))),
-            *(_usual_value_text(found.get((stack, metric))) for metric in metrics),
+            *(_usual_value_text(cells.get((stack, metric))) for metric in metrics),
         )
     whole = Table.grid(padding=0)
     whole.add_row(table)
-    baseline = f"usual: {strip_control_characters(summary.baseline)}'s geometric mean over its blocks"
-    whole.add_row(Text(f"{baseline}; of others that times their ratio, from the blocks of both", style="dim"))
-    if any(cell.usual is None and cell.mean is not None for cell in found.values()):
-        whole.add_row(Text("* mean of all trials, as there is no ratio", style="dim"))
+    baseline = f"usual: geometric mean over the blocks of {strip_control_characters(summary.baseline)}"
+    whole.add_row(Text(f"{baseline}; for another stack, that mean times the ratio of the stack", style="dim"))
+    if any(cell.usual is None and cell.mean is not None for cell in cells.values()):
+        whole.add_row(Text("* mean of all trials, because there is no ratio", style="dim"))
     return whole
 
 
@@ -134,7 +134,7 @@ def _usual_value_text(cell: Cell | None) -> Text:
 
 
 def _format_legend(summary: Summary, *, has_bars: bool) -> Text:
-    """Explain the numbers, the signs, and the scale of the bars, which is linear within about the margin alone."""
+    """Explain the numbers, the signs, and the scale of the bars, which is linear only up to about the margin."""
     legend = Text(style="dim")
     itself = " or the time itself" if any(cell.usual_low for cell in summary.headlines) else ""
     what = f"change from {strip_control_characters(summary.baseline)}{itself} [95 % interval] n blocks"
@@ -150,7 +150,7 @@ def _format_legend(summary: Summary, *, has_bars: bool) -> Text:
     _, whole, half = cost_bars(summary)
     if has_bars and whole > 1:
         legend.append(
-            f"\n{'█' * _BAR} bars: the cost, {format_longer(whole)} at this length, {format_longer(half)} at half of it"
+            f"\n{'█' * _BAR} bars: cost; a full bar is {format_longer(whole)}, half a bar {format_longer(half)}"
         )
     return legend
 
@@ -180,7 +180,7 @@ def _format_cell(cell: Cell, length: float | None, *, narrow: bool) -> Text:
 
 
 def _draw_bar(length: float) -> str:
-    """Draw a share in eighths of a letter."""
+    """Draw a share of the longest bar in steps of an eighth of a character."""
     eighths = round(length * _BAR * 8)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8]
 
@@ -191,7 +191,7 @@ def _format_missing_value(cell: Cell, is_now: str) -> Text:
 
 
 def describe_conclusion(summary: Summary, run: Run) -> Text:
-    """Return the lines that follow the table: conclusion, cautions and failures; empty where there are none."""
+    """Return the lines below the table: conclusion, cautions and failures; empty if there are none."""
     cells = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     conclusion = (*_describe_costs(summary, cells), *_describe_open(summary, run, cells))
     lines = (*conclusion, *_describe_cautions(summary), *_describe_failures(summary))
@@ -199,7 +199,7 @@ def describe_conclusion(summary: Summary, run: Run) -> Text:
 
 
 def _describe_costs(summary: Summary, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the cheapest and the dearest stack over several workloads, or which stacks cost nothing or something."""
+    """Yield sentences about the cheapest and the dearest stack over several workloads, or about measurable costs."""
     if len(summary.overall.workloads) > 1 and len(summary.overall.standings) > 1:
         yield from filter(None, (describe_cheapest(summary), describe_dearest(summary)))
         return
@@ -229,16 +229,17 @@ def _describe_open(summary: Summary, run: Run, cells: Sequence[Cell]) -> Iterato
 
 
 def seconds_to_decide(summary: Summary, run: Run, open_cells: Sequence[Cell]) -> float:
-    """Return about how many seconds of more blocks decide all these cells; infinite where that cannot be estimated.
+    """Estimate how many more seconds of blocks decide all these cells; infinite if a cell has no trial yet.
 
-    It is assumed that means stay, and that intervals become narrower with the root of the number of blocks.
+    The estimate assumes constant means and interval widths that shrink with the square root of the number of blocks.
     """
     seconds: dict[str, float] = {}
     for cell in open_cells:
         trials = [trial for trial in run.trials if trial.workload == cell.workload and trial.status != "skipped"]
         blocks = len({trial.block for trial in trials})
-        each = sum(trial.seconds for trial in trials) / blocks if blocks else math.inf
-        seconds[cell.workload] = max(seconds.get(cell.workload, 0.0), each * _blocks_to_decide(cell, summary.margin))
+        per_block = sum(trial.seconds for trial in trials) / blocks if blocks else math.inf
+        more = per_block * _blocks_to_decide(cell, summary.margin)
+        seconds[cell.workload] = max(seconds.get(cell.workload, 0.0), more)
     return sum(seconds.values())
 
 
@@ -251,27 +252,27 @@ def _blocks_to_decide(cell: Cell, margin: float) -> float:
 
 
 def _describe_cautions(summary: Summary) -> Iterator[str]:
-    """Yield the kinds of cautions, each with the number of values that have it."""
-    kinds = Counter(
+    """Yield a sentence that counts the values with each caution; nothing without cautions."""
+    counts = Counter(
         kind
         for cell in summary.headlines
         if cell.stack != summary.control
         for kind in dict.fromkeys(caution.kind for caution in cell.cautions if caution.stack == cell.stack)
     )
-    if kinds:
-        yield f"! Cautions: {join_names(tuple(f'{kind} ({count})' for kind, count in kinds.most_common()))}."
+    if counts:
+        yield f"! Cautions: {join_names(tuple(f'{kind} ({count})' for kind, count in counts.most_common()))}."
 
 
 def _describe_failures(summary: Summary) -> Iterator[str]:
-    """Yield the first causes of failures and skipped stacks, each followed by its hint."""
+    """Yield the first causes of failures and skipped stacks, each with its hint."""
     causes = find_failures(summary).causes
     for cause in causes[:_MAX_FAILURES]:
-        what = "skipped" if all(site.status == "skipped" for site in cause.sites) else "failed"
+        outcome = "skipped" if all(site.status == "skipped" for site in cause.sites) else "failed"
         workloads = list(dict.fromkeys(site.workload for site in cause.sites))
         where = "" if workloads == list(summary.workloads) else f" in {join_some(workloads)}"
         stacks = join_some(list(dict.fromkeys(site.stack for site in cause.sites)))
-        yield f"{what}: {stacks}{where}: {cut(cause.text, _REASON_LENGTH)}"
+        yield f"{outcome}: {stacks}{where}: {cut(cause.text, _REASON_LENGTH)}"
         if cause.hint:
             yield f"  hint: {cause.hint}"
     if len(causes) > _MAX_FAILURES:
-        yield f"{len(causes) - _MAX_FAILURES} more reasons why trials failed are in the report."
+        yield f"{len(causes) - _MAX_FAILURES} more causes of failures are in the report."

@@ -32,23 +32,23 @@ _RUNTIME_ISOLATION = {
     "runsc": Isolation("user-space kernel", "its runtime is gVisor's: a kernel in user space behind a seccomp filter"),
     "kata": Isolation("own kernel", "its runtime is Kata's: a guest for each container or pod"),
 }
-_NOT_KATA = "shared-kernel"  # kind of the caution of an instance whose runtime is named Kata's but started no guest
+_NOT_KATA = "shared-kernel"  # caution of an instance whose runtime has the name of Kata but started no guest
 TITLE = "Cost against isolation, memory and start-up"
 _LEFT, _ACROSS, _LEAD, _NAMES = 110, 170, 16, 116  # widths of a panel's parts, pixels
 _WIDTH = _LEFT + _ACROSS + _LEAD + _NAMES
 _TOP, _BOTTOM, _MIN_UP = 46, 40, 190  # heights
-_LINE = 15  # from one name to the next
-_NAMED = 4  # in the sentence of those that are left out
+_LINE = 15  # height of a name
+_NAMED = 4  # names in the sentence about stacks that are left out
 _MAX_POINTS = 40
-_MIN_TRIALS = 4  # that have a middle half
-Logs = tuple[float, float, float]  # of the low end, the middle and the high end
+_MIN_TRIALS = 4  # fewer trials have no quartiles
+Logs = tuple[float, float, float]  # of the lower bound, the middle and the upper bound
 
 
 def find_isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
-    """Return the isolation of each of the stacks, without those for which the run has recorded none.
+    """Return the isolation of each of the stacks for which the run has recorded it.
 
-    The runtime in the proof of the trials (gVisor's or Kata's) counts as a layer, as containerd and Kubernetes isolate
-    as their runtime does.
+    The runtime that trials report (gVisor's or Kata's) counts as a layer, because containerd and Kubernetes isolate
+    like their runtime.
     """
     runtimes: dict[str, set[str]] = {}
     without_guest = set()
@@ -59,7 +59,7 @@ def find_isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
         )
         if any(caution.kind == _NOT_KATA for caution in trial.cautions):
             without_guest.add(trial.stack)
-    found = {}
+    isolation = {}
     for stack in stacks:
         if not (recorded := run.record.isolation.get(stack)):
             continue
@@ -67,13 +67,13 @@ def find_isolation(run: Run, stacks: Iterable[str]) -> Mapping[str, Isolation]:
         layers = [inner, *(_RUNTIME_ISOLATION[name] for name in runtimes.get(stack, ()))]
         if stack in without_guest:
             layers = [Isolation("shared kernel", "it ran on the machine's kernel, under the name of Kata", inner.layer)]
-        found[stack] = find_strongest((*layers, *outer)) or inner
-    return found
+        isolation[stack] = find_strongest((*layers, *outer)) or inner
+    return isolation
 
 
 @dataclass(frozen=True)
 class IntervalSpan:
-    """An estimate and the ends of its interval, as shares of an axis; the ends are None where there is no interval."""
+    """Positions of an estimate and its interval bounds, as shares of an axis; bounds are None without an interval."""
 
     place: float
     low: float | None = None
@@ -82,7 +82,7 @@ class IntervalSpan:
 
 @dataclass(frozen=True)
 class Point:
-    """A stack in a panel: `across` is its cost, `up` the other quantity. `isolation` is one of `LANES`."""
+    """Stack in a panel: `across` is its cost, `up` the other quantity. `isolation` is one of `LANES`."""
 
     stack: str
     detail: str
@@ -96,7 +96,7 @@ class Point:
 
 @dataclass(frozen=True)
 class TradeoffPanel:
-    """The stacks by their costs and by another quantity, with the ticks of that and the places of its lines."""
+    """Panel of stacks by cost and another quantity, with the ticks and lines of the quantity's axis."""
 
     name: str
     what: str
@@ -107,7 +107,10 @@ class TradeoffPanel:
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """All panels, and their common axis of costs. `left_out` names the stacks that have no cost over all workloads."""
+    """All panels and their common axis of costs.
+
+    `left_out` names the stacks without a cost over all workloads; `more` stacks are not drawn because they cost most.
+    """
 
     baseline: str
     workloads: tuple[str, ...]
@@ -121,7 +124,7 @@ class Tradeoff:
 
 @dataclass(frozen=True)
 class _CostScale:
-    """The stacks that have a cost, the baseline first, and the axis of these."""
+    """Stacks that have a cost, and the axis of costs."""
 
     summary: Summary
     standings: Mapping[str, OverallSpeed]
@@ -129,15 +132,15 @@ class _CostScale:
     axis: Axis
 
     def isolation_level(self, stack: str) -> str:
-        """Return the stack's level of isolation, or that it is unknown."""
+        """Return the stack's level of isolation, or `UNKNOWN`."""
         return self.isolation[stack].level if stack in self.isolation else UNKNOWN
 
     def create_point(self, stack: str, up: IntervalSpan, text: str) -> Point:
-        """Place a stack; `text` is the other quantity."""
+        """Return the point of a stack; `text` describes the other quantity."""
         standing = self.standings.get(stack)
         isolation = self.isolation_level(stack)
         if standing is None:
-            across, size, said = (
+            across, size, cost = (
                 IntervalSpan(self.axis.position(0.0)),
                 classify_cost(0.0, self.summary.margin),
                 "baseline",
@@ -146,16 +149,16 @@ class _CostScale:
             low, at, high = _cost_logs(standing)
             ends = (None, None) if standing.low is None else (self.axis.position(low), self.axis.position(high))
             across, size = IntervalSpan(self.axis.position(at), *ends), classify_cost(at, self.summary.margin)
-            said = f"overall speed {format_ratio(standing)} {format_interval(standing)}".rstrip()
+            cost = f"overall speed {format_ratio(standing)} {format_interval(standing)}".rstrip()
         is_sure = standing is None or standing.verdict in ("better", "worse", "equivalent")
         title = self.summary.title(stack)
-        return Point(title, f"{stack}: {said}; {text}", isolation, size, across, up, is_sure, standing is None)
+        return Point(title, f"{stack}: {cost}; {text}", isolation, size, across, up, is_sure, standing is None)
 
 
 def create_tradeoff(summary: Summary, run: Run) -> Tradeoff | None:
-    """Compare costs with what they are paid for; None where no stack has a cost over all workloads."""
-    every = summary.overall.standings
-    standings = {each.stack: each for each in every[:_MAX_POINTS]}
+    """Return the panels of costs against other quantities; None if no stack has a cost over all workloads."""
+    all_standings = summary.overall.standings
+    standings = {each.stack: each for each in all_standings[:_MAX_POINTS]}
     axis = cost_axis((each for standing in standings.values() for each in _cost_logs(standing)), summary.margin)
     costs = _CostScale(summary, standings, find_isolation(run, (summary.baseline, *standings)), axis)
     found = (_isolation_panel(costs), _memory_panel(costs, run), _start_panel(costs, run))
@@ -170,12 +173,12 @@ def create_tradeoff(summary: Summary, run: Run) -> Tradeoff | None:
         band=axis.band(0.0, summary.margin),
         panels=panels,
         left_out=summary.overall.missing,
-        more=len(every) - len(standings),
+        more=len(all_standings) - len(standings),
     )
 
 
 def _cost_logs(standing: OverallSpeed) -> Logs:
-    """Return how many times as long everything takes, as logarithms."""
+    """Return the logarithms of the factor of time and of its interval bounds."""
     at = -math.log(standing.speed)
     if standing.low is None or standing.high is None:
         return at, at, at
@@ -183,7 +186,7 @@ def _cost_logs(standing: OverallSpeed) -> Logs:
 
 
 def _isolation_panel(costs: _CostScale) -> TradeoffPanel | None:
-    """Place the stacks in lanes, those of a level next to each other, the weakest isolation at the top."""
+    """Return the panel with a lane for each level of isolation, the weakest level at the top."""
     if not any(stack in costs.isolation for stack in costs.standings):
         return None
     stacks = (costs.summary.baseline, *costs.standings)
@@ -210,7 +213,7 @@ def _memory_panel(costs: _CostScale, run: Run) -> TradeoffPanel | None:
 
 
 def _start_panel(costs: _CostScale, run: Run) -> TradeoffPanel | None:
-    """Take the starts of the workload that is about these; else those of all instances."""
+    """Return the panel of starts: those of the workload `startup`, or those of all instances without it."""
     measured = {record.name for record in run.record.workloads if record.use == "startup"}
     for rule in costs.summary.rules:
         cells = [cell for cell in costs.summary.headlines if cell.headline == rule.name]
@@ -224,14 +227,14 @@ def _start_panel(costs: _CostScale, run: Run) -> TradeoffPanel | None:
 
 
 def _as_logs(logs: tuple[float | None, float | None, float | None]) -> Logs:
-    """Return a quantity between the ends of its interval, or alone where it has none."""
+    """Return a quantity with its interval bounds, or three times itself without an interval."""
     at, low, high = logs
     middle = at or 0.0
     return (middle if low is None else low), middle, (middle if high is None else high)
 
 
 def _values_by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping[str, list[float]]:
-    """Return what is read of the trials that went well, by stack; without what is not above zero."""
+    """Return the positive values that `read` returns for ok trials, by stack."""
     values: dict[str, list[float]] = {}
     for trial in run.trials:
         value = read(trial) if trial.status == "ok" else None
@@ -241,7 +244,7 @@ def _values_by_stack(run: Run, read: Callable[[Trial], float | None]) -> Mapping
 
 
 def _median_spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
-    """Return the logarithms of medians and of the quartiles, which few trials do not have."""
+    """Return the logarithms of medians and quartiles; the bounds equal the median for few trials."""
     found = {}
     for stack, members in values.items():
         middle = statistics.median(members)
@@ -253,7 +256,7 @@ def _median_spans(values: Mapping[str, Sequence[float]]) -> Mapping[str, Logs]:
 
 
 def _create_panel(costs: _CostScale, names: tuple[str, str, str], known: Mapping[str, Logs]) -> TradeoffPanel | None:
-    """Make a panel of a quantity; None where no stack but the baseline has it."""
+    """Return the panel of a quantity; None if only the baseline has it."""
     shown = {stack: known[stack] for stack in (costs.summary.baseline, *costs.standings) if stack in known}
     if not shown.keys() & costs.standings.keys():
         return None
@@ -273,36 +276,38 @@ def _create_panel(costs: _CostScale, names: tuple[str, str, str], known: Mapping
 
 @dataclass(frozen=True)
 class TradeoffFigures:
-    """The panels for the page, and the sentence that says how to read them."""
+    """Panels for the page, and their caption."""
 
     panels: tuple[Markup, ...]
     caption: str
 
 
 def draw_page_figures(summary: Summary, run: Run) -> TradeoffFigures | None:
-    """Draw the panels, each as a separate picture; None where there is nothing to choose between."""
-    found = create_tradeoff(summary, run)
-    if not found:
+    """Draw the panels as separate pictures; None if there are none."""
+    tradeoff = create_tradeoff(summary, run)
+    if not tradeoff:
         return None
-    return TradeoffFigures(tuple(_draw_panels((panel,), found) for panel in found.panels), _describe_caption(found))
+    return TradeoffFigures(
+        tuple(_draw_panels((panel,), tradeoff) for panel in tradeoff.panels), _describe_caption(tradeoff)
+    )
 
 
 def draw_figure(summary: Summary, run: Run) -> str:
-    """Draw the panels side by side as a file; empty where there are none."""
-    found = create_tradeoff(summary, run)
-    if not found:
+    """Draw the panels side by side as a file; "" if there are none."""
+    tradeoff = create_tradeoff(summary, run)
+    if not tradeoff:
         return ""
-    size = (_WIDTH * len(found.panels), _TOP + _axis_height(found) + _BOTTOM)
-    words = (TITLE, f"over {join_names(found.workloads)}", _describe_caption(found, short=True))
-    return FramedFigure(_draw_panels(found.panels, found), *size, *words).file(run)
+    size = (_WIDTH * len(tradeoff.panels), _TOP + _axis_height(tradeoff) + _BOTTOM)
+    words = (TITLE, f"over {join_names(tradeoff.workloads)}", _describe_caption(tradeoff, short=True))
+    return FramedFigure(_draw_panels(tradeoff.panels, tradeoff), *size, *words).file(run)
 
 
-def _draw_panels(panels: Sequence[TradeoffPanel], found: Tradeoff) -> Markup:
-    up = _axis_height(found)
+def _draw_panels(panels: Sequence[TradeoffPanel], tradeoff: Tradeoff) -> Markup:
+    up = _axis_height(tradeoff)
     return render_section(
         "tare.report",
         "tradeoff.svg.j2",
-        trade=found,
+        trade=tradeoff,
         panels=[(panel, place_labels(panel.points, up)) for panel in panels],
         size={"left": _LEFT, "across": _ACROSS, "lead": _LEAD, "top": _TOP, "up": up, "width": _WIDTH},
         height=_TOP + up + _BOTTOM,
@@ -310,15 +315,15 @@ def _draw_panels(panels: Sequence[TradeoffPanel], found: Tradeoff) -> Markup:
     )
 
 
-def _axis_height(found: Tradeoff) -> int:
-    """Return the height of the axes, which have room for all names."""
-    return max(_MIN_UP, _LINE * max(len(panel.points) for panel in found.panels))
+def _axis_height(tradeoff: Tradeoff) -> int:
+    """Return the height of the axes, with room for all names."""
+    return max(_MIN_UP, _LINE * max(len(panel.points) for panel in tradeoff.panels))
 
 
 def place_labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
     """Return the points with the heights of their names, in pixels from the top of the axes.
 
-    Names are below each other, each as near to the height of its point as the others allow.
+    A name is as near to the height of its point as the other names allow.
     """
     order = sorted(points, key=lambda point: -point.up.place)
     heights: list[float] = []
@@ -332,18 +337,18 @@ def place_labels(points: Sequence[Point], up: int) -> list[tuple[Point, float]]:
     return list(zip(order, heights, strict=True))
 
 
-def _describe_caption(found: Tradeoff, *, short: bool = False) -> str:
-    """Describe how to read the panels, and which stacks are not in them."""
-    where = "" if short else f" over {join_names(found.workloads)}"
-    read = f"Across: the cost{where}, with its interval. Nearer to the lower left is better in memory and start-up."
+def _describe_caption(tradeoff: Tradeoff, *, short: bool = False) -> str:
+    """Return the caption of the panels, with the stacks that are left out unless it is `short`."""
+    where = "" if short else f" over {join_names(tradeoff.workloads)}"
+    read = f"Horizontal: the cost{where}, with its interval. For memory and start-up, the lower left is best."
     if short:
         return read
-    texts = [read, "Dots have the color of the cost, shapes show the isolation as in the first panel."]
-    if found.left_out:
-        names = found.left_out[:_NAMED]
-        more = len(found.left_out) - len(names)
+    texts = [read, "Colors show the cost; shapes show the isolation as in the first panel."]
+    if tradeoff.left_out:
+        names = tradeoff.left_out[:_NAMED]
+        more = len(tradeoff.left_out) - len(names)
         which = join_names((*names, *((f"{more} more",) if more else ())))
-        texts.append(f"Not drawn, as not every workload has enough values of it: {which}.")
-    if found.more:
-        texts.append(f"Drawn are the stacks that cost least; {found.more} more are below.")
+        texts.append(f"Not drawn, because some workload has too few values: {which}.")
+    if tradeoff.more:
+        texts.append(f"Only the cheapest stacks are drawn; {tradeoff.more} more are in the tables below.")
     return " ".join(texts)

@@ -1,4 +1,4 @@
-"""Limits and commands of a trial, and why a density trial stopped, as text."""
+"""Limits, commands and the stop reason of density trials as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CommandLine = tuple[str, ...]
 
 
 def density_stops(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
-    """Describe how many instances of each stack there were and what ended that; nothing for other workloads."""
+    """Describe how many instances of each stack started and why no more did; empty for other workloads."""
     if record.sweep is None or record.sweep.name != _SWEEP:
         return ()
     trials = [trial for trial in run.trials if trial.workload == record.name and trial.status == "ok"]
@@ -35,7 +35,7 @@ def density_stops(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
 
 
 def load_raw_output(run: Run, trial: Trial) -> tuple[RawOutput, ...]:
-    """Return the raw output of a trial; nothing where its file is not there or cannot be read."""
+    """Return the raw output of a trial; empty if its file is missing or unreadable."""
     if "/" in trial.trial:  # the run may be untrusted
         return ()
     try:
@@ -45,7 +45,7 @@ def load_raw_output(run: Run, trial: Trial) -> tuple[RawOutput, ...]:
 
 
 def _describe_stop(run: Run, trial: Trial) -> Iterator[str]:
-    """Yield what ended a trial; nothing where its output is not there or says something else."""
+    """Yield the number of instances with the stop reason; nothing if the output is missing or has no reason."""
     raw = load_raw_output(run, trial)
     word = raw[-1].label.removeprefix(_END) if raw else ""
     if word not in frozenset(DensityStop):
@@ -61,29 +61,29 @@ def _describe_stop(run: Run, trial: Trial) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """The first of the command lines that are the same but for their numbers, and how many more there are."""
+    """First of the command lines that are equal except for numbers, and the number of the others."""
 
     first: CommandLine
     more: int
 
     @property
     def rest(self) -> str:
-        """Describe the others; empty without any."""
+        """Text about the other command lines; "" if there are none."""
         return f"and {self.more} more like it, with other numbers" if self.more else ""
 
 
 def group_commands(commands: Sequence[CommandLine]) -> Iterator[CommandGroup]:
-    """Yield one of each kind, in the order in which they came."""
-    kinds: dict[CommandLine, list[CommandLine]] = {}
+    """Yield groups of command lines that are equal except for numbers, in order of their first lines."""
+    groups: dict[CommandLine, list[CommandLine]] = {}
     for argv in commands:
-        kinds.setdefault(tuple("" if _NUMBER.fullmatch(word) else word for word in argv), []).append(argv)
-    for first, *rest in kinds.values():
+        groups.setdefault(tuple("" if _NUMBER.fullmatch(word) else word for word in argv), []).append(argv)
+    for first, *rest in groups.values():
         yield CommandGroup(first, len(rest))
 
 
 @dataclass(frozen=True)
 class LimitRow:
-    """One limit: asked for, seen from inside, and whether they differ."""
+    """Limit of an instance: requested, observed inside, and whether the two differ."""
 
     name: str
     asked: str
@@ -92,12 +92,12 @@ class LimitRow:
 
 
 def describe_lowered(lowered: Iterable[LoweredSetting]) -> str:
-    """Describe which settings of a workload were lowered, and why; empty if none were."""
+    """Describe which settings of a workload were lowered, and why; "" if none were."""
     return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 
 def limit_rows(limits: LimitsCheck, whose: str = "") -> Iterator[LimitRow]:
-    """Yield each limit as text; `whose` is put after its name."""
+    """Yield each limit as text; `whose` follows its name."""
     asked, seen = limits.asked, limits.seen
     cpus = f"{len(asked.cpus)} (number {', '.join(map(str, asked.cpus))})"
     for name, wanted, found, write, text in (

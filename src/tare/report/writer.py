@@ -1,6 +1,6 @@
-"""Write the report of a run in each format that is asked for.
+"""Report of a run in the requested formats.
 
-A format is a function `render(summary, run)` that returns the files to write, as bytes by name. Features add formats.
+A format is a function `render(summary, run)` that returns the files to write as bytes by name. Features add formats.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ def write_report(
     claims: Sequence[str] = (),
     summaries: Sequence[Summary] = (),
 ) -> list[Path]:
-    """Write a report of each run in each format. Return the files written, the pages to read first.
+    """Write a report of each run in each format; return the paths of the files, pages first.
 
-    With None, the formats are the default ones. Without `out`, a run's report goes to `report` in its own folder. Runs
-    are not merged: with several runs, each gets a separate folder in `out`. `claims` names the files of claims that
-    are judged, the papers' if none is named. `summaries` are those of the runs, where they are already computed.
-    Raises UsageError for an unknown format, before anything is written.
+    `formats` is None for the default formats. Without `out`, a report goes to `report` in the run folder. Runs are not
+    merged: several runs get separate folders in `out`. `claims` names files of claims to judge; if it is empty, tare
+    judges the claims of the papers. `summaries` are those of the runs if they are already computed. Raises UsageError
+    for an unknown format before it writes anything.
     """
     renderers = [find_renderer(name) for name in dict.fromkeys(default_formats() if formats is None else formats)]
     written = []
     for run, summary in zip(runs, summaries or map(summarize, runs), strict=True):
         folder, below = _report_folder(run, runs, out)
         folder.mkdir(parents=True, exist_ok=True)
-        way = os.path.relpath(run.folder.resolve(), (folder / below).resolve())
+        path_to_run = os.path.relpath(run.folder.resolve(), (folder / below).resolve())
         for render in renderers:
-            files = render(summary, replace(run, path_from_report=way, claims=tuple(claims))).items()
+            files = render(summary, replace(run, path_from_report=path_to_run, claims=tuple(claims))).items()
             written += [write_within(folder, f"{below}{name}", content) for name, content in files]
     return written
 
 
 def find_renderer(name: str) -> Render:
-    """Load the function that renders a format; raises UsageError where there is none, with the formats there are."""
+    """Load the function that renders a format. Raises UsageError with the known formats for an unknown one."""
     known = {**resolve_hooks("tare.report", _FORMATS), **feature_formats()}
     if name not in known:
         hint = did_you_mean(name, known, f"there are {', '.join(sorted(known))}")
@@ -75,12 +75,12 @@ def format_names() -> tuple[str, ...]:
 
 
 def default_formats() -> tuple[str, ...]:
-    """Return the formats that are written unless others are asked for; some are of features."""
+    """Return the default formats, including those of features."""
     return (*_DEFAULT_FORMATS, *feature_default_formats())
 
 
 def _report_folder(run: Run, runs: Sequence[Run], out: Path | None) -> tuple[Path, str]:
-    """Return the folder that is trusted, and what of a path below it is not."""
+    """Return the trusted folder, and the untrusted part of the path below it."""
     if out is None:
         return run.folder, "report/"
     return out if len(runs) == 1 else out / run.folder.name, ""

@@ -359,7 +359,7 @@ def _find_cautions(rows: _CellRows, index: tuple[int, ...], ratio: Ratio) -> Ite
     """Yield the cautions about an interval: autocorrelated blocks, a failed A/A check, quantized values."""
     if ratio.widening > 1:
         whose = "all stacks together: each block" if ratio.in_all_stacks else "each block"
-        text = f"{whose} resembles the one before it: the interval is widened, and may still be too sure of itself"
+        text = f"{whose} resembles the one before it: the interval is widened, and may still be too narrow"
         yield Caution("correlated-blocks", text)
     if ratio.offset:
         share = 100 * (exp_bounded(ratio.offset) - 1)

@@ -39,7 +39,7 @@ ANSWER = Answer(
     ),
     (
         Gate(("worse",), is_undecided=True),
-        "The gate (--fail-on worse) passed: nothing is decided, and what is undecided does not fail it.",
+        "The gate (--fail-on worse) passed: no verdict is decided, and undecided verdicts do not fail it.",
         "⚠️ ",
         None,
         True,

@@ -136,7 +136,7 @@ def test_the_keyboard_reaches_what_can_be_sorted_scrolled_and_opened(visit: Visi
             page.keyboard.press("Enter")
     expect(page.locator("#matrix table th[aria-sort=descending]")).to_have_count(1)
     assert {("DIV", "scroll tall"), ("INPUT", ""), ("SELECT", ""), ("A", "")} <= reached
-    box = page.get_by_role("region", name="Percent of native", exact=True)
+    box = page.get_by_role("region", name="Change from native", exact=True)
     box.focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_function("() => document.querySelector('#matrix .tall').scrollLeft > 0")
@@ -284,9 +284,9 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
         "Turns of block 1",
         "steal time in CPUs",
         "Raw output of",
-        "What each layer adds",
+        "Cost of each layer",
         "Latency at",
-        "Answers of each",
+        "Responses of each type",
     )
     assert [words for words in told if words not in page] == []
     (folder / "drawn.html").write_text(page, encoding="utf-8")

@@ -192,7 +192,7 @@ def test_answers_over_time_have_a_panel_per_kind_with_zero_on_a_log_axis() -> No
         for at in (0.5, 1.5)
     ]
     chart = curve_charts.draw_answer_kinds(found, ("native", "docker"))
-    assert [each for each in words(chart) if "each second" in each] == ["200, each second", "50x, each second: none"]
+    assert [each for each in words(chart) if "per second" in each] == ["200, per second", "50x, per second: none"]
     assert words(chart).count("0") > 2  # on each axis
     assert {"1", "10", "100"} <= set(words(chart))
     assert len(paths(chart, "line")) == 4
@@ -203,7 +203,7 @@ def test_each_line_over_time_has_markers_of_its_stack_at_unique_moments() -> Non
     chart = curve_charts.draw_answer_kinds(
         [Rate(stack, "200", at + 0.5, 100.0) for stack in stacks for at in range(60)], stacks
     )
-    panel = drawing_of(chart).partition("200, each second")[2]
+    panel = drawing_of(chart).partition("200, per second")[2]
     marks = re.findall(r'class="mark" d="([^"]*)" transform="translate\(([\d.]+) ', panel)
     assert len({shape for shape, _ in marks}) == 3
     assert len(marks) == len({place for _, place in marks}) == 15
@@ -294,7 +294,7 @@ def test_rising_rates_give_charts_of_answers_and_latency_but_not_of_the_sd(
     ]
     captions = drawn(make_run(trials, [record]), record, monkeypatch)
     assert captions == [
-        "Answers against rate, mean ± SD of the trials. The dashed line is what was asked for.",
+        "Answers against rate, mean ± SD of the trials. The dashed line is the requested rate.",
         "Answers against rate: change from native with 95 % interval.",
         "Latency against rate, the mean, with one SD above it shaded.",
     ]

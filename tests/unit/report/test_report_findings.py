@@ -98,7 +98,8 @@ def test_an_overall_speed_of_times_and_speeds_says_that_it_inverts_times() -> No
     costs = found_in(summarize(replace(more, record=record, trials=trials))).costs
     assert said(costs)["docker"].startswith("\N{MINUS SIGN}10 % overall speed (")
     assert costs.remarks[-1] == (
-        "The overall speed is the geometric mean over dhrystone and times; where less is better, the inverse counts."
+        "The overall speed is the geometric mean over dhrystone and times; metrics of which less is better count"
+        " inversely."
     )
 
 
@@ -155,7 +156,7 @@ def test_a_caution_of_many_stacks_is_one_line() -> None:
     assert faster[0].startswith("crun, bubblewrap, docker: faster than native in dhrystone: nothing is faster")
     programs = [text for text in texts if "gzip" in text]
     assert len(programs) == 1
-    assert programs[0].startswith("native6, podman6, native9, podman9: the suite sets what runs there, ")
+    assert programs[0].startswith("native6, podman6, native9, podman9: the suite overrides the program there, ")
     assert programs[0].endswith(": command gzip -6 (native6 and podman6) and command gzip -9 (native9 and podman9).")
 
 
@@ -186,7 +187,7 @@ def test_the_words_of_statistics_are_said_in_plain_words() -> None:
     doubt = CautionCount("correlated-blocks", ("the interval is widened",), "docker", 8, 8)
     summary = with_headline(summarize(believable_run()), "docker", cautions=(doubt,))
     texts = found_in(summary).cautions.sentences
-    assert [text for text in texts if "docker" in text and "so chance may be larger than it looks" in text]
+    assert [text for text in texts if "docker" in text and "so noise may be larger than it appears" in text]
     assert not any("interval" in line.text or "correlat" in line.text for line in found_in(summary).cautions.lines)
 
 
@@ -219,7 +220,7 @@ def test_what_beats_bare_metal_is_distrusted_and_no_gain() -> None:
 
 def test_a_baseline_that_differs_from_itself_is_named() -> None:
     summary = with_headline(summarize(believable_run()), "native-again", low=1.02, high=1.06, ratio=1.04)
-    text = "native: +4 % in dhrystone, measured twice: differences of that size may be chance."
+    text = "native: +4 % in dhrystone between two measurements of it: differences of that size may be chance."
     assert text in found_in(summary).cautions.sentences
 
 
@@ -227,17 +228,17 @@ def test_a_baseline_that_differs_from_itself_is_named() -> None:
     ("withstood", "text"),
     [
         ([], None),
-        ([0.5], "{noise}: 1 of 1 decision."),
-        ([0.49], "{noise}: 0 of 1 decision; not {names[0]}."),
-        ([0.1, 0.2, 0.9], "{noise}: 1 of 3 decisions; not {names[0]} and {names[1]}."),
-        ([0.1] * 7, "{noise}: 0 of 7 decisions; not {names[0]}, {names[1]}, {names[2]} and 4 more."),
+        ([0.5], "1 of 1 verdict {noise}."),
+        ([0.49], "0 of 1 verdict {noise}; borderline: {names[0]}."),
+        ([0.1, 0.2, 0.9], "1 of 3 verdicts {noise}; borderline: {names[0]} and {names[1]}."),
+        ([0.1] * 7, "0 of 7 verdicts {noise}; borderline: {names[0]}, {names[1]}, {names[2]} and 4 more."),
     ],
 )
 def test_close_decisions_are_counted_and_named(withstood: list[float], text: str | None) -> None:
     summary = summarize(believable_run())
     decided = [cell for cell in summary.headlines if cell.is_decided and cell.stack != summary.control]
     cells = [replace(cell, tolerated_autocorrelation=each) for cell, each in zip(decided, withstood, strict=False)]
-    noise = "Robust to noise with an autocorrelation of 0.5 between blocks"
+    noise = "would stay the same even if the noise of consecutive blocks were correlated (autocorrelation 0.5)"
     names = [f"{cell.stack} in {cell.name}" for cell in cells]
     assert describe_robustness(cells) == ([text.format(noise=noise, names=names)] if text else [])
     assert list(found_in(summary).cautions.remarks) == describe_robustness(decided)
@@ -269,7 +270,7 @@ def test_a_part_of_very_many_lines_shows_the_first() -> None:
 def test_a_ranking_without_enough_blocks_says_what_it_lacks() -> None:
     run = pairs([90.0], [100.0])
     [row] = ranking_rows(summarize(run))
-    assert (row["ties"], row["why"]) == ({}, "measured 1 time, 5 are needed")
+    assert (row["ties"], row["why"]) == ({}, "measured 1 time, 5 needed")
 
 
 def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
@@ -284,7 +285,7 @@ def test_a_workload_with_two_headlines_has_two_columns_and_two_rules() -> None:
     text = Page(html_of(run)).text
     assert "dhrystone ↑ more is better dhrystone delay ↓ less is better" in text
     assert "The headline of dhrystone delay is: Delay. Less is better." in text
-    assert " dhrystone delay: The largest correlation of a block's ratio" in text
+    assert " dhrystone delay: The largest autocorrelation of ratios" in text
     found = json.loads(find_renderer("json")(summarize(run), run)["report.json"])["headlines"]
     assert {(cell["headline"], cell["better"]) for cell in found} == {
         ("dhrystone", "higher"),
@@ -303,9 +304,7 @@ def test_servers_ready_seconds_apart_get_a_hint_but_decide_nothing() -> None:
     assert [rule.metrics for rule in summary.rules] == [("speed",)]
     ready, hint = describe_readiness(summary)
     assert ready == "The server of dhrystone was ready 2 s (a) and 12 s (native) after its start."
-    assert hint.startswith(
-        "That differs by seconds, and no other value shows it: look for what the server of dhrystone"
-    )
+    assert hint.startswith("This difference of seconds is in no other value: find out what the server of dhrystone")
     assert {ready, hint} <= set(found_in(summary).costs.remarks)
     assert ready in Page(html_of(run)).text
 

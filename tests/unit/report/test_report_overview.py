@@ -181,7 +181,7 @@ def test_of_very_many_stacks_the_cheapest_are_drawn_and_the_others_counted() -> 
     assert (len(found.stacks), found.left_out, found.stacks[:2]) == (40, 160, ("native", "s0"))
     shown = draw_page_figure(found)
     assert shown
-    assert "Drawn are the 40 stacks that cost least; 160 more are below." in shown.counts
+    assert "The figure has the 40 cheapest stacks; 160 more are below." in shown.counts
 
 
 def test_values_without_any_variance_have_bars_without_a_width() -> None:

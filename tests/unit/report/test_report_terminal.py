@@ -69,8 +69,7 @@ def test_bars_have_a_legend_with_their_scale() -> None:
     run = pairs([300.0, 301.0, 299.0, 300.0, 300.0], [100.0] * 5, better="lower")
     lines = _printed(100, headline_table(summarize(run), 100, final=True))
     assert (
-        " ".join(lines[-1].split())
-        == "████████ bars: the cost, \N{MULTIPLICATION SIGN}3 at this length, +13 % at half of it"
+        " ".join(lines[-1].split()) == "████████ bars: cost; a full bar is \N{MULTIPLICATION SIGN}3, half a bar +13 %"
     )
     equal = pairs([100.0] * 5, [100.0] * 5)
     assert "bars" not in "".join(_printed(100, headline_table(summarize(equal), 100, final=True)))
@@ -82,7 +81,7 @@ def test_the_terminal_shows_only_the_first_of_very_many_lines() -> None:
         for number in range(12)
     ]
     text = "\n".join(_lines(make_run([make_trial("native", 0, [measured("speed", 1.0)]), *failed])))
-    assert "failed: stack-2: reason 2\n9 more reasons why trials failed are in the report." in text
+    assert "failed: stack-2: reason 2\n9 more causes of failures are in the report." in text
     assert "reason 3" not in text
 
 
@@ -161,7 +160,7 @@ def test_a_value_without_a_ratio_is_a_mean_and_says_so() -> None:
     found = _means(run)
     assert found[4][:2] == ["docker", "1.5"]
     assert found[4][-1].endswith("*")
-    assert "* mean of all trials, as there is no ratio" in " ".join(" ".join(row) for row in found)
+    assert "* mean of all trials, because there is no ratio" in " ".join(" ".join(row) for row in found)
     assert "*" not in str(_means(pairs([1.0, 3.0], [1.0, 1.0])))
 
 

@@ -220,7 +220,7 @@ def test_of_1000_stacks_the_cheapest_are_drawn_and_the_others_counted() -> None:
     assert (len(made.panels[0].points), made.more) == (41, 960)
     shown = draw_page_figures(summarize(run), run)
     assert shown
-    assert "960 more are below." in shown.caption
+    assert "960 more are in the tables below." in shown.caption
 
 
 def test_the_longest_level_fits_and_unknown_ones_have_a_unique_shape() -> None:

@@ -49,7 +49,7 @@ def test_every_number_of_the_matrix_and_of_the_tables_leads_to_its_trials() -> N
     assert len(rest) == 2
     assert all('<a href="#trials-0-1">\N{MINUS SIGN}10 %</a>' in number for number in rest)
     assert '<div id="trials-0-1">' in html
-    assert 'Its trials: <a href="#trials-0-1">dhrystone</a>.' in html
+    assert 'Trials: <a href="#trials-0-1">dhrystone</a>.' in html
 
 
 def test_a_trial_has_its_values_its_turns_and_what_became_of_it() -> None:
@@ -117,7 +117,7 @@ def test_long_output_is_cut_and_says_by_how_much(tmp_path: Path) -> None:
     run = recorded(pairs([90.0], [100.0]), tmp_path / "run", (RawOutput("GET", ("load",), "x" * 10_000, 0.1),))
     own = trials_in(run)["dhrystone", "docker"]
     [(_, text)] = own["example"]["outputs"]
-    assert text == "x" * 1500 + "\n… and 8500 more letters"
+    assert text == "x" * 1500 + "\n… and 8500 more characters"
 
 
 def test_a_trial_without_files_has_no_dead_links() -> None:
@@ -186,10 +186,10 @@ def test_what_an_instance_used_is_drawn_and_said(tmp_path: Path) -> None:
     _telemetry(run.folder / "telemetry", native.trial)
     html = html_of(run)
     used = "at most 0.60 CPUs, at most 1 MiB of memory and at most 0.40 CPUs of steal time"
-    assert f"Used along 1.8 s: {used}." in html
+    assert f"Resource use over 1.8 s: {used}." in html
     assert f'<a href="../telemetry/{native.trial}.parquet">telemetry</a>' in html
     (run.folder / "telemetry" / f"{native.trial}.parquet").write_bytes(b"PAR1 but no more")
-    assert "Used along" not in html_of(run)
+    assert "Resource use over" not in html_of(run)
 
 
 def test_a_peak_between_many_samples_is_kept_and_odd_samples_draw_nothing() -> None:
@@ -239,7 +239,7 @@ def test_a_page_of_very_many_stacks_has_no_charts_or_trials_and_says_so(
     run = make_run([make_trial(name, block, [measured("speed", 100.0)]) for name in names for block in range(2)])
     page = Page(html_of(run))
     assert page.tags.count("svg") == 1  # the figure has those that cost least
-    assert "charts, as there are 81 stacks; trials, which values.csv has" in page.text
+    assert "charts, because there are 81 stacks; single trials, which are in values.csv" in page.text
     assert not [link for link in page.named("href") if link.startswith("#trials")]
     targets = {link[1:] for link in page.named("href") if link.startswith("#")}
     assert targets <= set(page.named("id"))
@@ -256,7 +256,7 @@ def test_with_raw_output_turns_and_telemetry_it_is_below_3_megabytes(full_page: 
 
 
 def test_each_cell_has_its_telemetry_and_what_the_machine_lacked_meanwhile(full_page: str) -> None:
-    assert full_page.count('aria-label="Used along ') == 110
+    assert full_page.count('aria-label="Resource use over ') == 110
     assert full_page.count("steal time in CPUs") == 110
 
 

@@ -80,7 +80,7 @@ def test_of_a_block_with_very_many_turns_the_roughest_stretch_is_drawn() -> None
     assert (len(strip.bars), strip.all_turns) == (500, 5400)
     assert strip.bars[0].began < 500.0
     assert strip.bars[-1].began > 503.0
-    assert "(the roughest 500 of 5400 turns)" in strip.describe(how_to_read=True)
+    assert "(the 500 of 5400 turns that vary most)" in strip.describe(how_to_read=True)
     assert len(html_of(run)) - len(html_of(run_in_turns())) < 200_000
 
 
@@ -148,7 +148,7 @@ def test_of_very_many_blocks_the_first_are_drawn_and_the_rest_is_counted(monkeyp
     shown = sparklines.draw_turns_by_workload(summarize(run), run)["redis"]
     assert (list(shown.blocks), shown.more) == ([0, 1], 4)
     assert (shown.of(1), shown.of(2)) == ("turns-0-1", "")
-    assert "And 4 more, whose turns" in Page(html_of(run)).text
+    assert "The turns of 4 more blocks are in" in Page(html_of(run)).text
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")

@@ -144,7 +144,7 @@ def test_the_mean_over_all_turns_is_in_the_page_details_and_the_cell_table() -> 
     mean = cells_of(summary, "docker")[1].mean_ratio
     assert mean is not None
     page = report_html.render(summary, run)["index.html"].decode()
-    assert f"by the mean over all turns {roughly(mean)}" in page
+    assert f"by the mean over all turns: {roughly(mean)}" in page
     [row] = [
         row
         for row in csv.DictReader(io.StringIO(report_csv.render_csv(summary, run)["summary.csv"].decode()))
@@ -156,7 +156,7 @@ def test_the_mean_over_all_turns_is_in_the_page_details_and_the_cell_table() -> 
 def test_what_stalls_is_named_among_what_to_read_with_care() -> None:
     doubts = {who: create_findings(in_turns(who), MACHINE).cautions.sentences for who in ("docker", "nothing")}
     [sentence] = [text for text in doubts["docker"] if text.endswith("(stalls).")]
-    assert sentence.startswith("docker: it, or what it is compared with, stood still now and then")
+    assert sentence.startswith("docker: it or the stack that it is compared with stalled now and then")
     assert not [text for text in doubts["nothing"] if "(stalls)" in text]
 
 

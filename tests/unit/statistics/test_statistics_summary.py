@@ -131,7 +131,7 @@ def test_a_decision_on_values_coarser_than_their_noise_is_called_not_firm(
     assert not cell.is_robust
     assert "coarse-values" in [caution.kind for caution in cell.cautions]
     [sentence] = describe_robustness([cell])
-    assert sentence.endswith("; not docker in dhrystone.")
+    assert sentence.endswith("; borderline: docker in dhrystone.")
 
 
 def test_values_in_steps_finer_than_their_noise_are_not_called_coarse() -> None:

@@ -29,7 +29,7 @@ from tare.report.tradeoff import UNKNOWN, find_isolation
 from tare.statistics.summarize import summarize
 
 Decision = Literal["ranked", "cannot tell", "excluded"]
-_SIDE_LABELS = ("for the profile", "for the prices")
+_SIDE_LABELS = ("for the profile", "for the price list")
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ class Candidate:
     """Stack with its predicted cost and the other figures that a choice needs.
 
     `cost` is the time of a unit of work, or its CPU time if the application waited for requests. `cost` and `cpu` are
-    relative to bare metal, and corrected if there is a `calibration`. `cautions` are the caution kinds of the trials
-    that measured the prices of the stack and of the baseline. `unmet` lists requirements that the stack does not meet,
+    relative to bare metal, and corrected if there is a `calibration`. `cautions` are the cautions of the trials that
+    measured the unit costs of the stack and of the baseline. `unmet` lists requirements that the stack does not meet,
     `problems` the reasons why its cost is unknown. Only a ranked stack has ranks, from `best_rank` to `worst_rank`.
     `hourly_price` is the price of the work that a machine does in an hour on bare metal. `machines` is the cheapest
     plan for the load. None stands for unknown, or not requested.
@@ -118,7 +118,7 @@ class Advice:
     """Advice: candidates by increasing cost, those without a rank last.
 
     `stacks_to_try` are the two stacks whose measurement would settle the most, or fewer if there are fewer.
-    `machine_differences` are the differences between the machines of the profile and of the prices.
+    `machine_differences` are the differences between the machines of the profile and of the price list.
     `unpriced_kinds` are operation kinds of the application that the price list lacks.
     """
 
@@ -159,7 +159,9 @@ def advise(
     if not prices.stacks:
         raise UsageError(f"{run.folder}: has no stack but {prices.baseline}", "measure others with `tare prices`")
     differences = _find_machine_differences(application, run)
-    problems = () if options.across_machines else tuple(f"prices of another machine: {each}" for each in differences)
+    problems = (
+        () if options.across_machines else tuple(f"unit costs of another machine: {each}" for each in differences)
+    )
     _require_one_machine(references, run, options)
     adviser = _Adviser(run, application, options, prices, fit_calibrations(references, prices), problems)
     breakdowns = predict(application.operations, prices)
@@ -182,12 +184,12 @@ def advise(
 
 
 def _require_one_machine(references: Sequence[ReferenceRun], run: Run, options: AdviceOptions) -> None:
-    """Raise UsageError for a reference that was measured on another machine than the prices."""
+    """Raise UsageError for a reference that was measured on another machine than the price list."""
     for each in references if not options.across_machines else ():
         if apart := machine_differences(
-            each.machine, run.record.instance_machine, ("for the reference", "for the prices")
+            each.machine, run.record.instance_machine, ("for the reference", "for the price list")
         ):
-            hint = "give references of the machine of the prices, or say --across-machines"
+            hint = "give references of the machine of the price list, or add --across-machines"
             raise UsageError(f"{each.name}: a reference of another machine: {'; '.join(apart)}", hint)
 
 
@@ -222,7 +224,7 @@ def _find_machine_differences(application: ApplicationProfile, run: Run) -> tupl
     differences = machine_differences(profiled, priced, _SIDE_LABELS)
     # Runs may be compared across kernels, but unit costs are mostly costs of the kernel.
     if profiled.kernel != priced.kernel:
-        kernels = f"{profiled.kernel or 'unknown'} for the profile, {priced.kernel or 'unknown'} for the prices"
+        kernels = f"{profiled.kernel or 'unknown'} for the profile, {priced.kernel or 'unknown'} for the price list"
         differences += (f"kernel: {kernels}",)
     return differences
 
@@ -254,7 +256,7 @@ class _Adviser:
         start = self._median(stack, lambda trial: max((mark.seconds for mark in trial.timeline), default=None))
         machines, problems = self._plan_machines(cpu, memory)
         if cost.low is None or cost.high is None:
-            problems = ("prices of a single block", *problems)
+            problems = ("unit costs of a single block", *problems)
         return Candidate(
             stack=stack,
             isolation=self.isolation.get(stack),
@@ -276,8 +278,8 @@ class _Adviser:
     def _plan_machines(self, cpu: CostEstimate, memory: int | None) -> tuple[MachinePlan | None, tuple[str, ...]]:
         """Return the cheapest machines for the load, and a problem if no machine type has the memory.
 
-        Without machine types, plan with machines like the one that the prices were measured on. Return None without a
-        load.
+        Without machine types, plan with machines like the one that the unit costs were measured on. Return None without
+        a load.
         """
         options, machine = self.options, self.run.record.instance_machine
         machine_types = options.machine_types or (

@@ -38,9 +38,10 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 COLORS = dict(zip(PARTS, STACKS, strict=False))
 _PART_OF_KIND = {kind: part for part, kinds in PARTS.items() for kind in kinds}
 _CAPTION = (
-    "The bill of each stack: what a unit of work costs there beyond bare metal, in percent of its {} there. "
-    "The bar is what the cost is for; the line is the interval of 90 % of its sum. What is cheaper lies left of 0. "
-    "A bar that ends in an arrow is longer than the axis: its parts are to scale among each other alone."
+    "Cost breakdown of each stack: the extra cost of a unit of work over bare metal, in percent of its {} there. "
+    "The parts of a bar are the costs by type of operation; the line is the 90 % interval of their sum. "
+    "Savings are left of 0. "
+    "A bar that ends in an arrow is longer than the axis: its parts are to scale only relative to each other."
 )
 _BAR_WIDTH, _VALUE_WIDTH, _ROW_HEIGHT = 400, 180, 30  # pixels
 _MIN_REACH = 0.05  # least end of the axis, as a share of the time on bare metal
@@ -50,17 +51,17 @@ _MAX_REACH = 1.0  # a bar that is longer is cut, unless all are: it would make t
 def render(advice: Advice) -> bytes:
     """Return the page of `tare advise` as HTML."""
     record, step = advice.prices.record, next_step(advice)
-    folder = "brought by tare, for orientation" if orientation_notice(advice) else str(advice.prices.folder)
+    folder = "built into tare, for orientation" if orientation_notice(advice) else str(advice.prices.folder)
     page = {
         "title": f"Which stack for {advice.application.name}",
         "purpose": "To check it" if advice.is_settled else "To settle it",
         "step": step,
         "figure": draw_figure(advice),
         "looks": [each.decision.replace(" ", "-") for each in advice.candidates],
-        "bills": [
+        "breakdowns": [
             {
                 "stack": each.stack,
-                "rows": [_item_row(line) for line in each.cost_items],
+                "rows": [_item_row(item) for item in each.cost_items],
                 "total": format_cost(each.cost),
                 "interval": format_interval(each.cost),
             }
@@ -78,8 +79,8 @@ def render(advice: Advice) -> bytes:
 def _item_row(item: CostItem) -> dict[str, str]:
     return {
         "title": item.title,
-        "number": "" if item.count is None else f"{item.count:,.3g}",
-        "price": "" if item.price is None else format_quantity(item.price, "s"),
+        "number": "" if item.count is None else f"{float(f'{item.count:.3g}'):,.10g}",
+        "unit_cost": "" if item.price is None else format_quantity(item.price, "s"),
         "ratio": "" if item.ratio is None else f"\N{MULTIPLICATION SIGN}{item.ratio:.3g}",
         "share": format_share(item.share.value),
         "interval": format_share_interval(item.share),

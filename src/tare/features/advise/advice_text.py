@@ -58,7 +58,7 @@ def answer(advice: Advice) -> Answer:
     names = ("rank", "stack", *time, *optional, "isolation", "mostly for")
     has_rank, error = bool(advice.with_decision("ranked")), None
     if not has_rank and advice.with_decision("cannot tell"):
-        hint = "`tare prices` measures prices of this machine; `tare profile` watches the application again"
+        hint = "`tare prices` measures the unit costs of this machine; `tare profile` profiles the application again"
         error = TareError(sentence(advice).rstrip("."), hint)
     return Answer(
         command="advise",
@@ -157,18 +157,15 @@ def _legend(advice: Advice) -> str:
     """Return the explanation of the table's numbers."""
     operations = advice.application.operations
     unit, baseline = advice.application.unit, advice.baseline
-    native = (
-        f"{format_quantity(operations.elapsed_seconds, 's')}, {format_quantity(operations.cpu_seconds, 's')} of CPU"
-    )
+    cpu_time = format_quantity(operations.cpu_seconds, "s")
+    native = f"{format_quantity(operations.elapsed_seconds, 's')}, CPU {cpu_time}"
     if operations.by_cpu:
-        quantity, native = f"CPU time of a {unit}", format_quantity(operations.cpu_seconds, "s")
+        quantity, native = f"CPU: CPU time of a {unit}", cpu_time
     elif operations.is_saturated:
-        quantity = f"time of a {unit} with its CPUs always in use, the inverse of throughput"
+        quantity = f"time: of a {unit} at full load, the inverse of throughput"
     else:
-        quantity = (
-            f"time of a {unit} where one is done after the other; while CPUs are idle, throughput may stay the same"
-        )
-    return f"{quantity}: beyond {baseline} ({native}), with its interval of {format_percent(RESAMPLED_CONFIDENCE)}"
+        quantity = f"time: of a {unit}, one after the other; throughput may stay the same while CPUs are idle"
+    return f"{quantity}; relative to {baseline} ({native}); {format_percent(RESAMPLED_CONFIDENCE)} interval"
 
 
 def describe_waiting_load(advice: Advice) -> str:
@@ -180,7 +177,7 @@ def describe_waiting_load(advice: Advice) -> str:
     usage = (
         f"is busy {busy} of the time" if used < SATURATED_SHARE else f"uses {used:.1f} of {cpus} CPUs, no thread always"
     )
-    return f"At this load the server {usage}: what changes is CPU time."
+    return f"At this load the server {usage}: the stacks differ in CPU time."
 
 
 def _remarks(advice: Advice) -> tuple[str, ...]:
@@ -189,55 +186,50 @@ def _remarks(advice: Advice) -> tuple[str, ...]:
     if orientation := orientation_notice(advice):
         lines.append(orientation)
     elif advice.machine_differences:
-        hint = "; measure prices here with `tare prices`, or say --across-machines"
+        hint = "; measure them here with `tare prices`, or add --across-machines"
         lines.append(
             "the unit costs are of another machine or kernel than the profile: "
             f"{'; '.join(advice.machine_differences)}{'' if advice.options.across_machines else hint}"
         )
-    lines += [f"! of the profile: {each}" for each in advice.application.cautions]
+    lines += [f"! profile: {each}" for each in advice.application.cautions]
     corrected = [each for each in advice.candidates if each.calibration]
     if not corrected:
-        why = (
-            f"there are {advice.reference_count} of {MIN_REFERENCES} reference applications"
-            if advice.reference_count
-            else "no --reference"
-        )
-        lines.append(f"intervals hold the noise of prices and profile, not what the model misses: {why}")
+        given = f" ({advice.reference_count} of {MIN_REFERENCES} given)" if advice.reference_count else ""
+        lines.append(f"intervals cover noise, but not errors of the model: calibrate with --reference{given}")
     elif len(corrected) < len(advice.candidates):
         names = [each.stack for each in advice.candidates if not each.calibration]
         lines.append(
-            f"not corrected, as fewer than {MIN_REFERENCES} references were measured there: {join_some(names)}"
+            f"not calibrated, as fewer than {MIN_REFERENCES} references were measured there: {join_some(names)}"
         )
     if advice.unpriced_kinds:
-        lines.append(f"no prices of {join_names(tuple(map(title_of, advice.unpriced_kinds)))}")
+        lines.append(f"no unit cost of {join_names(tuple(map(title_of, advice.unpriced_kinds)))}")
     lines += _cautions(advice)
-    lines += [f"of the profile: {each.rstrip('.')}" for each in advice.application.missing]
+    lines += [f"profile: {each.rstrip('.')}" for each in advice.application.missing]
     if advice.options.load_per_second is not None:
         lines.append(
-            "money and response: of the fewest machines that keep up, at this share of their CPU time; the mean time of"
-            " a request that comes at random, without waits for anything but CPUs"
+            "money: the fewest machines that carry the load; response: mean time of requests that arrive at random and"
+            " wait only for CPUs, at this CPU usage of the machines"
         )
     elif advice.options.node_hourly_price is not None:
         hours = "hours of CPU time" if advice.by_cpu else "hours"
-        lines.append(f"money: the price of the {hours} that the work of one machine-hour on bare metal takes")
+        lines.append(f"money: price of the {hours} for the work of one machine-hour on bare metal")
     return tuple(lines)
 
 
 def orientation_notice(advice: Advice) -> str:
-    """Return a warning that the built-in prices are of another machine; "" for a user's price list."""
+    """Return a warning that the built-in unit costs are of another machine; "" for a user's price list."""
     if advice.prices.folder != ORIENTATION:
         return ""
     record = advice.prices.record
     machine = record.instance_machine
     return (
-        f"FOR ORIENTATION ONLY: these prices are not of your machine, but of one with {machine.cpus} CPUs,"
-        f" {machine.cpu_model}, Linux {machine.kernel}, on {record.started[:10]}."
-        " Measuring yours takes 15 minutes: tare prices --out prices"
+        f"FOR ORIENTATION ONLY: the prices are of another machine ({machine.cpu_model}, {machine.cpus} CPUs,"
+        f" Linux {machine.kernel}, {record.started[:10]}). Measure yours in 15 minutes: tare prices --out prices"
     )
 
 
 def _cautions(advice: Advice) -> list[str]:
-    """Return a line with the caution kinds of the prices and their stacks; no line without cautions."""
+    """Return a line with the cautions about the unit costs and their stacks; no line without cautions."""
     stacks_by_kind: dict[str, list[str]] = {}
     for candidate in advice.candidates:
         for kind in candidate.cautions:
@@ -246,7 +238,7 @@ def _cautions(advice: Advice) -> list[str]:
     named = [
         f"{kind} ({'all' if len(stacks) == count else join_some(stacks)})" for kind, stacks in stacks_by_kind.items()
     ]
-    return [f"! cautions touch the prices: {join_names(tuple(named))}"] if named else []
+    return [f"! cautions about the prices: {join_names(tuple(named))}"] if named else []
 
 
 def sentence(advice: Advice) -> str:
@@ -264,11 +256,11 @@ def sentence(advice: Advice) -> str:
     )
     text = f"{text.rstrip()} relative to {advice.baseline}"
     if orientation_notice(advice):
-        text = f"On another machine, {text}"
+        text = f"On that machine, {text}"
     if tied:
         text += f"; no certain difference to {join_some(tied)}"
     if open_ones:
-        text += f"; cannot tell of {join_some([each.stack for each in open_ones])}"
+        text += f"; unknown for {join_some([each.stack for each in open_ones])}"
     return f"{text}."
 
 
@@ -276,7 +268,7 @@ def _next_step(advice: Advice) -> tuple[str, ...]:
     """Return the lines of the next step: its command, then the suite of the command if it has one."""
     if (step := next_step(advice)) is None:
         return ()
-    instruction = f"{'Check' if advice.is_settled else 'Settle'} it: {step.instruction}"
+    instruction = f"Next: {step.instruction}"
     return (instruction, *(f"    {line}".rstrip() for line in step.suite.splitlines()))
 
 
@@ -342,7 +334,7 @@ def _candidate_fields(candidate: Candidate, by_cpu: bool) -> dict[str, Any]:
         "doubts": candidate.problems,
         "cautions": candidate.cautions,
         "references": correction.reference_count if correction else 0,
-        "lines": [_item_fields(line) for line in candidate.cost_items],
+        "lines": [_item_fields(item) for item in candidate.cost_items],
     }
 
 
@@ -368,7 +360,8 @@ def _needs_decimal(time: CostEstimate) -> bool:
 def format_share(share: float) -> str:
     """Format an extra cost relative to bare metal, such as `+3.2 %`."""
     decimals = 1 if abs(share) < 0.0995 else 0
-    return f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
+    text = f"{share * 100:+.{decimals}f} %".replace("-", "\N{MINUS SIGN}")
+    return text if float(f"{share * 100:.{decimals}f}") else text[1:]  # 0 has no sign
 
 
 def format_share_interval(share: CostEstimate) -> str:

@@ -6,7 +6,7 @@ intervals. The *score* of the reference is
 
     z = (y - x) / s        s² = 0.03² + (0.3 x)² + e(x)² + e(y)²
 
-so that errors are relative to the expected error: 3 %, a third of the cost, and the noise of prices and measurement.
+so that errors are relative to the expected error: 3 %, a third of the cost, and noise of unit costs and measurement.
 For a new application, e(y) is the median of the references', so that the interval is that of a measurement by a run
 like theirs. Residuals over an expected error are those of normalized conformal prediction (Lei, G'Sell, Rinaldo,
 Tibshirani and Wasserman, "Distribution-free predictive inference for regression", Journal of the American Statistical

@@ -65,7 +65,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     prices: Annotated[
         Path | None,
         typer.Option(
-            help="Run folder of `tare prices` [default: rough prices of another machine].",
+            help="Run folder of `tare prices` [default: rough unit costs of another machine].",
             metavar="RUN",
             show_default=False,
         ),
@@ -90,7 +90,7 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
         str, typer.Option("--load", help="Load in units of work per time, such as 5000/s.", metavar="RATE")
     ] = "",
     across_machines: Annotated[
-        bool, typer.Option("--across-machines", help="Also use prices of another machine or kernel.")
+        bool, typer.Option("--across-machines", help="Also use unit costs of another machine or kernel.")
     ] = False,
     page: Annotated[
         Path | None,

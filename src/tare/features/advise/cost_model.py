@@ -1,15 +1,15 @@
 """Linear cost model: operation counts times unit costs, summed over operation kinds.
 
-Counts come from a profile on bare metal, unit costs ("prices") from microbenchmarks. Saavedra and Smith predict times
+Counts come from a profile on bare metal, unit costs from microbenchmarks. Saavedra and Smith predict times
 of programs from operations of a language ("Analysis of benchmark characteristics and benchmark performance prediction",
 ACM Transactions on Computer Systems 14 (1996), 344-384). The operation kinds here are those that a stack can make
 slower: the entries into the kernel that lmbench measures (McVoy and Staelin, "lmbench: portable tools for performance
 analysis", USENIX Annual Technical Conference 1996, 279-294), and the network path. The model predicts differences to
 bare metal only:
 
-    extra(kind) = factor · count · (price in the stack - price on bare metal)
-    factor      = CPU seconds in the kernel / sum of count · price on bare metal               between 1 and 4
-    extra(user) = seconds of user code · (ratio - 1)         ratio: price in the stack over that on bare metal
+    extra(kind) = factor · count · (unit cost in the stack - unit cost on bare metal)
+    factor      = CPU seconds in the kernel / sum of count · unit cost on bare metal           between 1 and 4
+    extra(user) = seconds of user code · (ratio - 1)         ratio: unit cost in the stack over that on bare metal
     extra(rest) = unexplained seconds in the kernel · (ratio of user code - 1)
     time in the stack = elapsed time on bare metal + sum of extras / CPUs in use
     CPU in the stack = CPU time on bare metal + sum of extras, without those of syncs, which wait
@@ -22,7 +22,7 @@ one operation with warm caches. Counts thus say which operations use the kernel'
 much time they use. A sync, which mostly waits, is part of the sum as far as the kernel has time left for it.
 
 CPUs in use are CPU time over elapsed time on bare metal, and at least one: extra CPU time is extra elapsed time if a
-CPU is always in use, and if steps run one after another. Intervals are from a block bootstrap of the prices: a
+CPU is always in use, and if steps run one after another. Intervals are from a block bootstrap of the unit costs: a
 disturbance of a block affects all stacks and kinds of the block together.
 """
 
@@ -43,7 +43,7 @@ from tare.statistics.bootstrap import DRAW_COUNT, Draws, bootstrap_bounds, boots
 REST = "rest"  # cost item of kernel time that no price explains
 CORRECTION = "correction"  # cost item of the calibration on reference applications
 _HINT = "give a profile and a price list as tare has written them"
-_MAX_MISSING_SHARE = 0.02  # of the time: more of it in kinds without a price makes a stack "cannot tell"
+_MAX_MISSING_SHARE = 0.02  # of the time: more of it in kinds without a unit cost makes a stack "cannot tell"
 _MUCH_UNEXPLAINED_SHARE = 0.25  # of the time: more unexplained kernel time may be any kind of work
 _MAX_SCALING_FACTOR = 4.0  # measured applications have 0.8 to 2.5 (docs/advice.md): more is a missing kind
 _MAX_INTERVAL_RATIO = 1.5  # upper over lower bound of an interval of times
@@ -129,7 +129,7 @@ def predict(operations: OperationCounts, prices: PriceList) -> tuple[CostBreakdo
     with np.errstate(over="ignore", invalid="ignore"):  # the check below reports overflow as an error of the input
         breakdowns = tuple(model.break_down_cost(stack, at) for at, stack in enumerate(prices.stacks))
     if not all(breakdown.is_finite for breakdown in breakdowns):
-        raise UsageError("the profile or the prices have numbers that nothing can be computed with", _HINT)
+        raise UsageError("the profile or the price list has values that are out of range", _HINT)
     return breakdowns
 
 

@@ -32,10 +32,10 @@ SEED = 1  # fixed, so that the same input gives the same answer
 
 @dataclass(frozen=True)
 class UnitCostSheet:
-    """Prices of one workload by block.
+    """Unit costs of one workload by block.
 
-    `logs` are logarithms of a stack's price over the baseline's (axes: stack, kind, block); `has_ratio` marks those
-    that were measured. `levels` are logarithms of the baseline's price in seconds per operation (axes: kind, block);
+    `logs` are logarithms of a stack's unit cost over the baseline's (axes: stack, kind, block); `has_ratio` marks those
+    that were measured. `levels` are logarithms of the baseline's unit costs in seconds (axes: kind, block);
     `has_level` marks those that were measured.
     """
 
@@ -61,13 +61,13 @@ class PriceList:
 
     @property
     def known_kinds(self) -> tuple[str, ...]:
-        """The operation kinds that the baseline has a price of."""
+        """The operation kinds of which the baseline has a unit cost."""
         pairs = (pair for sheet in self.sheets for pair in zip(sheet.kinds, sheet.has_level, strict=True))
         return tuple(kind for kind, blocks in pairs if blocks.any())
 
     @cached_property
     def resampled_costs(self) -> ResampledUnitCosts:
-        """Block bootstrap of the prices: whole blocks, as a disturbance of a block affects all its stacks and kinds."""
+        """Block bootstrap of unit costs: whole blocks, because a disturbance affects all stacks of its block."""
         draws = [_resample(sheet, np.random.default_rng([SEED, at])) for at, sheet in enumerate(self.sheets)]
         return ResampledUnitCosts(
             np.concatenate([native for native, _ in draws], axis=-1),
@@ -78,10 +78,10 @@ class PriceList:
 
 @dataclass(frozen=True)
 class ResampledUnitCosts:
-    """Bootstrap draws of prices in seconds per operation; NaN if there is no price. The first draw is the estimate.
+    """Bootstrap draws of unit costs in seconds per operation; NaN if unknown. The first draw is the estimate.
 
-    `native` has the prices on bare metal (axes: draw, kind), `prices` those in the stacks (axes: draw, stack, kind).
-    `blocks` is the number of blocks that a price was measured in (axes: stack, kind).
+    `native` has those on bare metal (axes: draw, kind), `prices` those in the stacks (axes: draw, stack, kind).
+    `blocks` is the number of blocks that a unit cost was measured in (axes: stack, kind).
     """
 
     native: Draws
@@ -95,7 +95,7 @@ def load_orientation_prices() -> Run:
 
 
 def read_price_list(run: Run) -> PriceList:
-    """Return the prices of a run; raises UsageError if it has none, or none of the baseline."""
+    """Return the price list of a run; raises UsageError if it has none, or none of the baseline."""
     records = [record for record in run.record.workloads if record.use in WORKLOADS]
     if not records:
         names = ", ".join(record.use for record in run.record.workloads) or "none"
@@ -128,14 +128,15 @@ def read_price_list(run: Run) -> PriceList:
             sheets.append(UnitCostSheet(tuple(first), ratio_logs, has_ratio, levels, np.asarray(known)))
     prices = PriceList(baseline, tuple(stacks[index] for index in priced), tuple(sheets))
     if not prices.known_kinds:
-        raise UsageError(f"{run.folder}: no price of the baseline {baseline}", f"`tare show {run.folder}` says why")
+        raise UsageError(f"{run.folder}: no unit cost of the baseline {baseline}", f"`tare show {run.folder}` says why")
     return prices
 
 
 def _resample(sheet: UnitCostSheet, chance: np.random.Generator) -> tuple[Draws, Draws]:
-    """Return bootstrap draws of the prices on bare metal and in the stacks (axes as in ResampledUnitCosts).
+    """Return bootstrap draws of the unit costs on bare metal and in the stacks (axes as in ResampledUnitCosts).
 
-    The price of user code is a second per second on bare metal. Prices exclude the kinds that their metric includes.
+    The unit cost of user code on bare metal is 1 second per second. Unit costs exclude those of
+    included kinds.
     """
     weights = bootstrap_weights(sheet.has_level.shape[-1], chance)
     levels, ratios = (
@@ -149,9 +150,9 @@ def _resample(sheet: UnitCostSheet, chance: np.random.Generator) -> tuple[Draws,
 
 
 def _exclude_included_kinds(prices: Draws, kinds: Sequence[str]) -> Draws:
-    """Return prices without the prices of included kinds, if known (a program start includes page faults)."""
+    """Return unit costs minus those of included kinds, if known (a program start includes page faults)."""
     exclusive = prices.copy()
-    for kind in _INNER_FIRST:  # an included price must be exclusive itself before it is subtracted
+    for kind in _INNER_FIRST:  # an included unit cost must be exclusive itself before it is subtracted
         for included, count in _INCLUDES[kind].items():
             if kind in kinds and included in kinds:
                 at, included_price = kinds.index(kind), exclusive[..., kinds.index(included)]

@@ -1,7 +1,4 @@
-"""Numbered cautions, and the table that explains them.
-
-What failed or was skipped is in a separate table (`tare.report.problems`).
-"""
+"""Numbered cautions and the table that explains them. `tare.report.problems` has failures and skipped stacks."""
 
 from __future__ import annotations
 
@@ -21,20 +18,20 @@ from tare.report.problems import CAUTION_EXPLANATIONS, describe_noise, describe_
 from tare.statistics.cells import CautionCount, Cell
 from tare.statistics.summary import Summary
 
-# Texts that differ in a number only are many; the journal has them all.
+# Trials of a workload may raise hundreds of texts that differ in a number only; the journal has all of them.
 _MAX_TEXTS = 3
 
-# Number of a kind of caution, and what cautions of it say of this value.
+# Marks of a value: the number of a caution type in the page, and the affected stacks as text.
 Marks = tuple[tuple[int, str], ...]
-# The cautions of each kind, by workload and stack; the place of a kind, from one, is its number in the page.
+# Cautions by type, then by workload and stack. The position of a type, from 1, is its number in the page.
 CautionsByKind = Mapping[str, Mapping[tuple[str, str], CautionCount]]
-_MORE_BLOCKS = "More blocks decide more."
+_MORE_BLOCKS = "run more blocks."
 
 
 def cautions_by_kind(summary: Summary) -> CautionsByKind:
-    """Return the cautions of a run by kind, in the order of the page: headlines, then single values.
+    """Return the cautions of a run by type, in the order of the page: headlines, then single values.
 
-    A single value may have a caution that no headline has. Where both have it, the headline's counts are given.
+    A single value may have a caution that no headline has. If both have it, the counts are those of the headline.
     """
     by_kind: dict[str, dict[tuple[str, str], CautionCount]] = {}
     for cell in (*summary.headlines, *summary.cells):
@@ -44,7 +41,7 @@ def cautions_by_kind(summary: Summary) -> CautionsByKind:
 
 
 def caution_marks(cell: Cell, numbered: CautionsByKind) -> Marks:
-    """Return the marks of a value: its stack's cautions, and the baseline's, which touch every ratio to it."""
+    """Return the marks of a value: cautions of its stack, and cautions of the baseline, which affect every ratio."""
     by_number: dict[int, list[str]] = {}
     numbers = {kind: number for number, kind in enumerate(numbered, start=1)}
     for caution in cell.cautions:
@@ -54,11 +51,11 @@ def caution_marks(cell: Cell, numbered: CautionsByKind) -> Marks:
 
 
 def caution_rows(summary: Summary, numbered: CautionsByKind) -> Iterator[Mapping[str, object]]:
-    """Yield the rows of the table: what has no value, cautions by number, what is undecided, and noise.
+    """Yield the rows of the table: missing values, numbered cautions, undecided results, and noise.
 
-    Marks at values lead to a row with a number.
+    Marks next to values link to the numbered rows.
     """
-    asked = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
+    compared = [cell for cell in summary.headlines if cell.stack not in (summary.baseline, summary.control)]
     yield from _missing_value_rows(summary)
     with_values = Counter(  # trials of a workload are those of all its headlines
         cell.workload for cell in summary.headlines if cell.headline == cell.workload and cell.trials
@@ -68,13 +65,13 @@ def caution_rows(summary: Summary, numbered: CautionsByKind) -> Iterator[Mapping
         for (workload, _), caution in cells.items():
             by_workload.setdefault(workload, []).append(caution)
         touched = (f"{name}: {_describe_affected(counts, with_values[name])}" for name, counts in by_workload.items())
-        yield _create_row(kind, "; ".join(touched), *_explain_kind(summary, asked, kind, cells), number=number)
-    yield from _line_rows("differs from itself", failed_control_lines(summary))
-    yield from _line_rows("own program", override_lines(summary))
-    yield from _line_rows("undecided", undecided_lines(summary, asked), _MORE_BLOCKS)
+        yield _create_row(kind, "; ".join(touched), *_explain_kind(summary, compared, kind, cells), number=number)
+    yield from _line_rows("A/A check failed", failed_control_lines(summary))
+    yield from _line_rows("other program", override_lines(summary))
+    yield from _line_rows("undecided", undecided_lines(summary, compared), _MORE_BLOCKS)
     yield from _line_rows("too few blocks", too_few_blocks_lines(summary), _MORE_BLOCKS)
     yield from (_create_row("noise", "all stacks", text) for text in describe_noise(summary))
-    yield from (_create_row("close decisions", "all stacks", text) for text in describe_robustness(asked))
+    yield from (_create_row("robustness", "all stacks", text) for text in describe_robustness(compared))
 
 
 def _create_row(what: str, where: str, *why: str, hint: str = "", number: int = 0) -> Mapping[str, object]:
@@ -82,7 +79,7 @@ def _create_row(what: str, where: str, *why: str, hint: str = "", number: int = 
 
 
 def _missing_value_rows(summary: Summary) -> Iterator[Mapping[str, object]]:
-    """Yield the reasons of headlines that have no value though nothing was skipped and not all trials failed."""
+    """Yield the reasons why headlines have no value although the stack was not skipped and some trials succeeded."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for cell in summary.headlines:
         worked = cell.verdict == "no value" and cell.stack != summary.control and not cell.skipped
@@ -92,19 +89,19 @@ def _missing_value_rows(summary: Summary) -> Iterator[Mapping[str, object]]:
     for text, stacks in reasons.items():
         yield _create_row(
             "no value",
-            "; ".join(f"{stack}: {_join_workloads(own, summary)}" for stack, own in stacks.items()),
+            "; ".join(f"{stack}: {_join_workloads(workloads, summary)}" for stack, workloads in stacks.items()),
             f"{text}.",
         )
 
 
 def _join_workloads(workloads: Sequence[str], summary: Summary) -> str:
-    """Name workloads, each once: one with several headlines has several such cells."""
+    """Name workloads, each once, because a workload with several headlines has several such cells."""
     names = tuple(dict.fromkeys(workloads))
     return "all workloads" if set(names) == set(summary.workloads) else join_names(names)
 
 
 def _describe_affected(cautions: Sequence[CautionCount], stacks: int) -> str:
-    """Name the stacks that a caution touches and how many of their trials; all of them in two words."""
+    """Name the affected stacks with their numbers of trials; `every stack` if all have the same number."""
     counts = {f"{caution.trials} of {caution.of}" for caution in cautions}
     if len(cautions) == stacks > 2 and len(counts) == 1:
         return f"every stack {counts.pop()}"
@@ -114,11 +111,11 @@ def _describe_affected(cautions: Sequence[CautionCount], stacks: int) -> str:
 def _explain_kind(
     summary: Summary, compared_cells: Sequence[Cell], kind: str, cells: Mapping[tuple[str, str], CautionCount]
 ) -> Iterator[str]:
-    """Describe a kind of caution in plain words, then as it was raised."""
+    """Yield the plain explanation of a caution type, followed by the texts that trials recorded."""
     texts = list(dict.fromkeys(text for caution in cells.values() for text in caution.texts))
     more = [f"and {len(texts) - _MAX_TEXTS} more like it"] if len(texts) > _MAX_TEXTS else []
-    plain, raised = CAUTION_EXPLANATIONS.get(kind, ""), "; ".join((*texts[:_MAX_TEXTS], *more))
-    yield f"{plain} ({raised})." if plain else f"{raised}."
+    plain, recorded = CAUTION_EXPLANATIONS.get(kind, ""), "; ".join((*texts[:_MAX_TEXTS], *more))
+    yield f"{plain} ({recorded})." if plain else f"{recorded}."
     if kind == "faster-than-bare-metal":
         yield from (f"{', '.join(line.names)}: {line.text}." for line in too_fast_lines(summary, compared_cells))
 

@@ -1,4 +1,4 @@
-"""The cells of the page's tables: what a value looks like, and what it leads to."""
+"""Cells of the page's tables: texts, styles and links of a value."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tare.report.problems import FailureTable, StackStatus
 from tare.statistics.cells import Cell, OverallSpeed
 from tare.statistics.outcomes import WorkloadStatus
 
-_WHY = 64  # letters of a short line
-_STATUS_CELLS: Mapping[WorkloadStatus, tuple[str, str]] = {  # how a cell looks, and its glyph
+_WHY = 64  # characters of a short line
+_STATUS_CELLS: Mapping[WorkloadStatus, tuple[str, str]] = {  # style classes of a cell, and its glyph
     "works": ("equivalent", "✓"),
     "fails": ("worse strength-3", GLYPHS["failed"]),
     "fails at times": ("worse strength-1", GLYPHS["failed"]),
@@ -26,10 +26,10 @@ _STATUS_CELLS: Mapping[WorkloadStatus, tuple[str, str]] = {  # how a cell looks,
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell of the matrix or of a table.
+    """Cell of the matrix or of a table.
 
-    `style_of_verdict` names its colour, `describe_cause` is the short reason where it has no value. `anchor` is the
-    place of its trials, `verdict` and `sort` are what tables are filtered and sorted by.
+    `look` has the style classes, `why` is the short reason of a missing value, and `anchor` that of the cell's trials.
+    The page's script filters tables by `verdict` and sorts them by `sort`.
     """
 
     look: str
@@ -48,7 +48,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class LinkTargets:
-    """What numbers lead to: doubts by their numbers, the places of trials, and by workload turns and trials."""
+    """Targets of links from values: numbered cautions, anchors of trials, and turns and trials by workload."""
 
     cautions: CautionsByKind
     anchors: Anchors
@@ -57,31 +57,31 @@ class LinkTargets:
 
 
 def create_cell(cell: Cell, sources: LinkTargets) -> TableCell:
-    """Return the cell of a value."""
-    now = cell_state(cell)
-    is_shown = now == "baseline" or cell.ratio is not None
+    """Return the table cell of a value."""
+    state = cell_state(cell)
+    is_shown = state == "baseline" or cell.ratio is not None
     shown = {"estimate": format_ratio(cell), "interval": format_interval(cell), "n": f"n={cell.n}"}
-    if now == "baseline":
+    if state == "baseline":
         shown = {"estimate": "0 %", "n": f"n={cell.n or cell.trials}"}
     elif cell.ratio is None:
         why = describe_missing_value(cell) or "; ".join(cell.notes)
-        shown = {"estimate": now if now in ("skipped", "failed") else "", "why": cut(why, _WHY)}
+        shown = {"estimate": state if state in ("skipped", "failed") else "", "why": cut(why, _WHY)}
     cautions = (f"{caution.kind} ({caution.stack}, {caution.trials} of {caution.of})" for caution in cell.cautions)
     return TableCell(
-        style_of_verdict(now, cell) if is_shown else "none",
-        GLYPHS[now],
+        style_of_verdict(state, cell) if is_shown else "none",
+        GLYPHS[state],
         **shown,
-        detail="; ".join([f"{cell.stack}, {cell.name}: {now}", *reach(cell), *cell.notes, *cautions]),
+        detail="; ".join([f"{cell.stack}, {cell.name}: {state}", *reach(cell), *cell.notes, *cautions]),
         failed=f"{len(cell.failures)} failed" if cell.failures and cell.trials else "",
         marks=caution_marks(cell, sources.cautions),
         anchor=sources.anchors.get((cell.workload, cell.stack), ""),
-        verdict=now,
-        sort="1" if now == "baseline" else "" if cell.ratio is None else f"{cell.ratio:.6g}",
+        verdict=state,
+        sort="1" if state == "baseline" else "" if cell.ratio is None else f"{cell.ratio:.6g}",
     )
 
 
 def style_of_verdict(verdict: str, value: Cell | OverallSpeed) -> str:
-    """Name the style of a verdict, in three strengths by how far from the baseline the value is."""
+    """Return the style class of a verdict, in three strengths by the distance of the value from the baseline."""
     if verdict not in ("better", "worse"):
         return verdict.replace(" ", "-")
     ratio = (value.speed if isinstance(value, OverallSpeed) else value.ratio) or 1.0
@@ -90,11 +90,11 @@ def style_of_verdict(verdict: str, value: Cell | OverallSpeed) -> str:
 
 
 def create_status_cell(tried: StackStatus, found: FailureTable, anchors: Anchors) -> TableCell:
-    """Return the cell of a workload in a stack, which either works there or does not."""
-    shown, glyph = _STATUS_CELLS[tried.status]
+    """Return the table cell that tells whether a workload works in a stack."""
+    look, glyph = _STATUS_CELLS[tried.status]
     why = found.describe_cause(tried)
     return TableCell(
-        shown,
+        look,
         glyph,
         tried.text,
         why=cut(why, _WHY),

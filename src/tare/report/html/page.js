@@ -1,4 +1,4 @@
-// Sorts and filters tables. Without it, all tables can be read; it makes its own controls, so that none is dead.
+// Sorts and filters tables. It creates its controls itself, so that a page without scripts has no dead controls.
 "use strict";
 (() => {
   const text = (cell) => cell.textContent.trim();
@@ -52,10 +52,10 @@
     const words = document.createElement("input");
     words.type = "search";
     bar.append(labeled("Show rows with ", words));
-    const kinds = [...new Set([...table.querySelectorAll("td[data-verdict]")].map((cell) => cell.dataset.verdict))].sort();
+    const verdicts = [...new Set([...table.querySelectorAll("td[data-verdict]")].map((cell) => cell.dataset.verdict))].sort();
     const chosen = document.createElement("select");
-    if (kinds.length > 1) {
-      for (const kind of ["anything", ...kinds]) chosen.append(new Option(kind, kind));
+    if (verdicts.length > 1) {
+      for (const verdict of ["anything", ...verdicts]) chosen.append(new Option(verdict, verdict));
       bar.append(labeled("and a result that is ", chosen));
     }
     const count = document.createElement("span");
@@ -65,10 +65,10 @@
       const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
       const rows = [...table.tBodies[0].rows];
       for (const row of rows) {
-        const own = text(row).toLowerCase();
-        const isOfKind = chosen.value === "" || chosen.value === "anything"
+        const content = text(row).toLowerCase();
+        const hasVerdict = chosen.value === "" || chosen.value === "anything"
           || [...row.querySelectorAll("td[data-verdict]")].some((cell) => cell.dataset.verdict === chosen.value);
-        row.hidden = !(isOfKind && wanted.every((word) => own.includes(word)));
+        row.hidden = !(hasVerdict && wanted.every((word) => content.includes(word)));
       }
       const shown = rows.filter((row) => !row.hidden).length;
       count.textContent = shown < rows.length ? `${shown} of ${rows.length} rows` : "";
@@ -84,7 +84,7 @@
     if (target) target.scrollIntoView();
   };
 
-  // A chart that is wider than the screen can be scrolled; the keyboard has to reach it, too.
+  // A chart that is wider than the screen scrolls, so the keyboard must be able to focus it.
   const reachable = () => {
     for (const box of document.querySelectorAll("figure > .scroll:not([role])")) {
       if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;

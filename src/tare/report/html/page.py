@@ -39,20 +39,20 @@ from tare.statistics.summary import Summary
 
 
 def _limit_rows(trials: Sequence[Trial]) -> Iterable[LimitRow]:
-    """Yield the limits of a stack; where its workloads have several, each with their names."""
-    seen: dict[Limits, LimitsCheck] = {}
+    """Yield the limits of a stack; if they differ between workloads, with the names of these."""
+    checks: dict[Limits, LimitsCheck] = {}
     workloads: dict[Limits, dict[str, None]] = {}
     for trial in trials:
         if trial.limits:
-            seen.setdefault(trial.limits.asked, trial.limits)
+            checks.setdefault(trial.limits.asked, trial.limits)
             workloads.setdefault(trial.limits.asked, {})[trial.workload] = None
-    for asked, limits in seen.items():
-        whose = f" ({', '.join(workloads[asked])})" if len(seen) > 1 else ""
+    for asked, limits in checks.items():
+        whose = f" ({', '.join(workloads[asked])})" if len(checks) > 1 else ""
         yield from limit_rows(limits, whose)
 
 
 def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, bytes]:
-    """Render `index.html`, the report of a run; that of an unfinished run refreshes itself in a browser."""
+    """Render `index.html`, the report of a run; with `refresh_seconds`, for an unfinished run, browsers reload it."""
     content = render_page(
         "tare.report.html", "page.html.j2", page_values(summary, run), refresh_seconds=refresh_seconds
     )
@@ -60,7 +60,7 @@ def render(summary: Summary, run: Run, refresh_seconds: int = 0) -> dict[str, by
 
 
 def page_values(summary: Summary, run: Run) -> Mapping[str, object]:
-    """Return what the page shows, by the names that its template uses."""
+    """Return the values of the page by the names that its template uses."""
     numbered, places = cautions_by_kind(summary), trial_anchors(summary, run)
     drawn = len(summary.stacks) <= MAX_DRAWN
     turns = draw_turns_by_workload(summary, run) if places else {}
@@ -94,11 +94,10 @@ def page_values(summary: Summary, run: Run) -> Mapping[str, object]:
 
 
 def front_values(summary: Summary, run: Run, anchors_by_cell: Anchors) -> Mapping[str, object]:
-    """Return what the first screen of a run's page shows.
+    """Return the values of the first screen of a run's page.
 
-    The `figure` and the `draw_page_figures` are None where there is nothing to draw. `answer` names the cheapest stack
-    and the dearest; it is empty where there is nothing to rank. `trial_anchors` lead from the names of stacks and
-    headlines to where more is said.
+    `figure` and `choice` are None if there is nothing to draw. `answer` names the cheapest and the dearest stack; it is
+    empty if there is nothing to rank. `anchors` are the sections of stacks and headlines, `places` those of trials.
     """
     names = {stack: stack_anchor(summary, stack) for stack in summary.stacks}
     names |= {rule.name: workload_anchor(summary, rule.workload) for rule in summary.rules}
@@ -117,7 +116,7 @@ def front_values(summary: Summary, run: Run, anchors_by_cell: Anchors) -> Mappin
 
 
 def ranking_rows(summary: Summary) -> Sequence[Mapping[str, Any]]:
-    """Return the ranking of each headline: by the ranks that they share, such as `2-3`, the cells; without one, why."""
+    """Return the ranking of each headline: cells by shared ranks such as `2-3`, or the reason for no ranking."""
     rows = []
     for rule, ranking in zip(summary.rules, rankings(summary), strict=True):
         ties: dict[str, list[Cell]] = {}
@@ -126,7 +125,7 @@ def ranking_rows(summary: Summary) -> Sequence[Mapping[str, Any]]:
             ties.setdefault(shared, []).append(rank.cell)
         most = max((cell.n for cell in summary.headlines if cell.headline == rule.name), default=0)
         why = (
-            f"measured {format_count(most, 'time')}, {min_value_count()} are needed"
+            f"measured {format_count(most, 'time')}, {min_value_count()} needed"
             if most
             else "nothing could be compared"
         )
@@ -136,26 +135,26 @@ def ranking_rows(summary: Summary) -> Sequence[Mapping[str, Any]]:
 
 
 def workload_anchor(summary: Summary, workload: str) -> str:
-    """Name the section of a workload."""
+    """Return the anchor of a workload's section."""
     return f"workload-{summary.workloads.index(workload)}"
 
 
 def stack_anchor(summary: Summary, stack: str) -> str:
-    """Name the place where it is said what a stack was."""
+    """Return the anchor of a stack's description."""
     return f"stack-{summary.stacks.index(stack)}"
 
 
 def _format_moment(started: str) -> str:
-    """Write a moment as people do, to the minute."""
+    """Format a time in UTC, to the minute; return other texts unchanged."""
     try:
         moment = datetime.fromisoformat(started).astimezone(UTC)
-    except ValueError:  # untrusted
+    except ValueError:  # the run may be untrusted
         return started
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _stack_sections(summary: Summary, run: Run, anchors_by_cell: Anchors) -> Iterator[Mapping[str, object]]:
-    """Yield what each stack was, from its own trials, and where these are, by workload."""
+    """Yield the path, limits, file systems and versions of each stack from its trials, with links to these."""
     trials_by_stack: dict[str, list[Trial]] = {stack: [] for stack in summary.stacks}
     for trial in run.trials:
         trials_by_stack[trial.stack].append(trial)
@@ -173,15 +172,15 @@ def _stack_sections(summary: Summary, run: Run, anchors_by_cell: Anchors) -> Ite
 
 
 def _describe_left_out(summary: Summary, run: Run, anchors_by_cell: Anchors) -> str:
-    """Describe what a page of so many stacks or trials does not have."""
+    """Describe the parts that the page leaves out because of many stacks or trials; "" if it has all."""
     texts = []
     if len(summary.stacks) > MAX_DRAWN:
-        texts.append(f"charts, as there are {len(summary.stacks)} stacks")
+        texts.append(f"charts, because there are {len(summary.stacks)} stacks")
     elif any(len(trials) > MAX_DOTTED for trials in run.by_workload.values()):
-        texts.append(f"the charts of single trials of a workload that has more than {MAX_DOTTED:,}")
+        texts.append(f"charts of the single trials of a workload with more than {MAX_DOTTED:,} trials")
     if not anchors_by_cell and any(trial.status != "skipped" for trial in run.trials):
-        texts.append("trials, which values.csv has, and tare show shows")
-    return f"Left out, so that the page can be read: {'; '.join(texts)}." if texts else ""
+        texts.append("single trials, which are in values.csv and in the output of `tare show`")
+    return f"Left out to keep the page readable: {'; '.join(texts)}." if texts else ""
 
 
 def _matrix_row(summary: Summary, stack: str, sources: LinkTargets) -> tuple[str, TableCell, list[TableCell]]:
@@ -195,7 +194,9 @@ def _overall_cell(summary: Summary, stack: str) -> TableCell:
     if stack == summary.baseline:
         return TableCell("baseline", GLYPHS["baseline"], "0 %", verdict="baseline", sort="1", anchor=anchor)
     if stack == summary.control:
-        return TableCell("none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} once more")
+        return TableCell(
+            "none", GLYPHS["no value"], why="A/A", detail=f"{stack}: {summary.baseline} under a second name"
+        )
     standing = next((each for each in summary.overall.standings if each.stack == stack), None)
     if standing is None:
         return TableCell("none", GLYPHS["no value"], why="not ranked", detail="has no value in some workload")
@@ -212,20 +213,20 @@ def _overall_cell(summary: Summary, stack: str) -> TableCell:
 
 
 def _failure_values(summary: Summary, anchors_by_cell: Anchors) -> Mapping[str, object]:
-    """Return what does not work: a column for each workload, a row for each stack, and the causes."""
-    found = find_failures(summary)
+    """Return the table of failures: a column for each workload, a row for each stack, and the causes."""
+    failures = find_failures(summary)
     return {
-        "columns": [(workload_anchor(summary, name), name) for name in found.workloads],
+        "columns": [(workload_anchor(summary, name), name) for name in failures.workloads],
         "rows": [
-            (summary.title(row[0].stack), [create_status_cell(each, found, anchors_by_cell) for each in row])
-            for row in found.rows
+            (summary.title(row[0].stack), [create_status_cell(each, failures, anchors_by_cell) for each in row])
+            for row in failures.rows
         ],
-        "causes": found.causes,
+        "causes": failures.causes,
     }
 
 
 def _workload_section(summary: Summary, run: Run, record: WorkloadRecord, sources: LinkTargets) -> Mapping[str, object]:
-    """Return all of one workload."""
+    """Return the values of a workload's section."""
     workload = record.name
     return {
         "anchor": workload_anchor(summary, workload),
@@ -244,7 +245,7 @@ def _workload_section(summary: Summary, run: Run, record: WorkloadRecord, source
 
 
 def _describe_machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Describe each machine once, with its roles."""
+    """Return each machine once, with its roles and its facts."""
     roles: dict[Facts, list[str]] = {}
     for role, facts in run.record.machines.items():
         roles.setdefault(facts, []).append(role)
@@ -252,7 +253,7 @@ def _describe_machines(run: Run) -> tuple[tuple[str, tuple[tuple[str, str], ...]
 
 
 def describe_facts(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """Describe what a machine is, in rows of a name and a text; all machines have the same rows."""
+    """Return the facts of a machine as rows of a name and a text; all machines have the same rows."""
     rows = (
         ("CPU", facts.cpu_model),
         ("CPUs", str(facts.cpus) if facts.cpus else ""),
@@ -270,7 +271,7 @@ def describe_facts(facts: Facts) -> tuple[tuple[str, str], ...]:
 def _describe_tuning(setting: Tuning) -> str:
     if not setting.now:
         return "not on this machine"
-    return f"{setting.now}, as wanted" if setting.fits else f"{setting.now}; wanted: {setting.wanted}"
+    return f"{setting.now}, as recommended" if setting.fits else f"{setting.now}; recommended: {setting.wanted}"
 
 
 def _describe_counts(run: Run) -> str:

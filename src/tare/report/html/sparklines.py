@@ -1,6 +1,6 @@
-"""Small drawings of the page: telemetry of a trial, and turns of a block. The page has one for each cell and block.
+"""Small drawings of the page: telemetry of a trial, and turns of a block.
 
-There are hundreds: what they show is thinned.
+The page has one for each cell and each block, which may be hundreds, so their points are thinned.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ _HEAD, _HEIGHT, _GAP, _FOOT = 18.0, 38.0, 6.0, 34.0
 _MAX_POINTS = 160  # points of a line
 _VISIBLE = 0.01  # CPUs of steal time
 _STEAL = "steal time in CPUs"
-_TURNS = 16_000  # of the whole page; each takes some ten bytes
+_TURNS = 16_000  # of the whole page; a turn takes about ten bytes
 _MIN_TURNS, _MAX_TURNS = 200, 500  # of a block
 
 Points = list[tuple[float, float]]
 
 
 def draw_trace(run: Run, trial: Trial, points: int = _MAX_POINTS) -> Drawing | None:
-    """Draw the telemetry of a trial, from the first file that has it, with at most so many points a line."""
+    """Draw the telemetry of a trial with at most `points` points a line; None without readable telemetry."""
     for file in telemetry_files(run.folder, trial):
         try:
             series = read_series(file, trial.trial)
         except OSError:
-            continue  # the folder may be untrusted: what cannot be read is not drawn
-        if found := draw_series(series, min(points, _MAX_POINTS)):
-            return found
+            continue  # the folder may be untrusted, so an unreadable file is no error
+        if drawing := draw_series(series, min(points, _MAX_POINTS)):
+            return drawing
     return None
 
 
 def draw_series(series: InstanceSeries, points: int = _MAX_POINTS) -> Drawing | None:
-    """Draw samples; None where there are too few for a line."""
+    """Draw the CPU usage, memory and steal time of samples; None with too few samples for a line."""
     samples = series.samples
     used = _keep_finite(_rates([(each.seconds, each.cpu_seconds) for each in samples if each.cpu_seconds is not None]))
     memory = _keep_finite([(each.seconds, each.memory_bytes) for each in samples if each.memory_bytes is not None])
@@ -70,11 +70,11 @@ def draw_series(series: InstanceSeries, points: int = _MAX_POINTS) -> Drawing | 
         )
         if len(line) > 1 and (title != _STEAL or _largest(line) >= _VISIBLE)
     ]
-    said = join_names(tuple(words for *_, words in panels))
+    maxima = join_names(tuple(words for *_, words in panels))
     across, parts, top = linear_scale(0.0, end - begin, format_tick), [], 0.0
     for title, line, label, color, _ in panels:
         is_last = title == panels[-1][0]
-        # Each line is from zero to its largest value.
+        # Each panel has a separate scale from zero to its largest value.
         up = Scale(Axis(0.0, _largest(line) or 1.0, None), ((0.0, "0"), (1.0, label if _largest(line) else "")))
         area = Area(_LEFT, top + _HEAD, _ACROSS, _HEIGHT, across if is_last else Scale(across.axis, ()), up)
         places = ((moment - begin, value) for moment, value in _keep_largest(line, points))
@@ -82,7 +82,7 @@ def draw_series(series: InstanceSeries, points: int = _MAX_POINTS) -> Drawing | 
         parts.append(draw_colored_group(color, [draw_path(area.line_path(places), "line")]))
         top += _HEAD + _HEIGHT + _GAP
     chart = Chart(_LEFT + _ACROSS + 12, top + _FOOT, tuple(parts))
-    return Drawing(f"Used along {format_duration(round(end - begin, 2))}: {said}.", chart)
+    return Drawing(f"Resource use over {format_duration(round(end - begin, 2))}: {maxima}.", chart)
 
 
 def _count_points(line: Points) -> str:
@@ -94,7 +94,7 @@ def _largest(points: Points) -> float:
 
 
 def _rates(counted: Sequence[tuple[float, float]]) -> Points:
-    """Return what was used each second between two samples; what lies close together is one."""
+    """Return rates per second between samples; samples less than 50 ms apart are merged, as they give noisy rates."""
     rates: Points = []
     last = counted[0] if counted else (0.0, 0.0)
     for moment, value in counted[1:]:
@@ -109,26 +109,26 @@ def _keep_finite(points: Points) -> Points:
 
 
 def _keep_largest(points: Points, max_count: int) -> Points:
-    """Leave the largest of each stretch, so that no peak is lost."""
+    """Return the largest point of each stretch, so that no peak is lost."""
     step = math.ceil(len(points) / max_count)
     return [max(points[at : at + step], key=lambda each: each[1]) for at in range(0, len(points), step)]
 
 
 @dataclass(frozen=True)
 class TurnDrawings:
-    """The blocks of a workload whose turns are drawn, at places that begin with `anchor`; `more` are not shown."""
+    """Drawings of a workload's turns by block. Their anchors begin with `anchor`; `more` blocks are not drawn."""
 
     anchor: str = ""
     blocks: Mapping[int, Drawing] = field(default_factory=dict)
     more: int = 0
 
     def of(self, block: int) -> str:
-        """Name the place of a block's turns; empty where they are not shown."""
+        """Return the anchor of a block's drawing; "" without a drawing."""
         return f"{self.anchor}-{block}" if block in self.blocks else ""
 
 
 def draw_turns_by_workload(summary: Summary, run: Run) -> Mapping[str, TurnDrawings]:
-    """Draw the blocks of each workload, the first ones of each if there are too many for the page."""
+    """Draw the turns of each workload's blocks; only the first blocks of each if there are too many for the page."""
     taking = [name for name in summary.workloads if any(trial.turns for trial in run.trials_of(name))]
     room = _TURNS // max(len(taking), 1)
     return {name: _draw_workload_turns(summary, run, name, room) for name in taking}
@@ -138,10 +138,10 @@ def _draw_workload_turns(summary: Summary, run: Run, workload: str, room: int) -
     known = sorted({trial.block for trial in run.trials_of(workload) if trial.status == "ok" and trial.turns})
     most = min(max(room // max(len(known), 1), _MIN_TURNS), _MAX_TURNS)
     first = known[: max(room // most, 1)]
-    found = block_bars(run, workload, set(first)) if first else {}
-    shown: dict[int, Drawing] = {}
-    for block in sorted(found):
-        strip = cut_roughest_stretch(block, found[block], max_turns=most)
+    bars = block_bars(run, workload, set(first)) if first else {}
+    drawings: dict[int, Drawing] = {}
+    for block in sorted(bars):
+        strip = cut_roughest_stretch(block, bars[block], max_turns=most)
         if chart := draw_turns(strip.bars, summary.stacks, small=True):
-            shown[block] = Drawing(strip.describe(how_to_read=False), chart)
-    return TurnDrawings(f"turns-{summary.workloads.index(workload)}", shown, len(known) - len(first))
+            drawings[block] = Drawing(strip.describe(how_to_read=False), chart)
+    return TurnDrawings(f"turns-{summary.workloads.index(workload)}", drawings, len(known) - len(first))

@@ -1,7 +1,7 @@
-"""Trials behind each number, in full, and single starts as percentiles.
+"""Trials behind each value of the page, and percentiles of single starts.
 
-The page has to stay small, however many trials a run has. So the rows and the raw output of each cell share a room;
-`values.csv`, `turns.csv` and `tare show` have the rest.
+The page must stay small however many trials a run has. Therefore the cells share fixed numbers of rows and characters
+of raw output; `values.csv`, `turns.csv` and `tare show` have the rest.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ _OUTPUTS = 2
 
 
 Anchors = Mapping[tuple[str, str], str]
-"""The place of the trials of each workload and stack; nothing for a pair without trials."""
+"""Anchor of the trials of each workload and stack; without pairs that have no trials."""
 _WORKLOAD, _METRIC = "startup", "total"
 _PERCENTS = (50, 95, 99)
 
 
 def trial_anchors(summary: Summary, run: Run) -> Anchors:
-    """Name the place of every cell that has trials, skipped ones apart; none where one page cannot hold so many."""
-    there = {(trial.workload, trial.stack) for trial in run.trials if trial.status != "skipped"}
-    if len(there) > _MAX_CELLS:
+    """Return the anchor of each cell with trials that were not skipped; empty if there are too many for a page."""
+    tried = {(trial.workload, trial.stack) for trial in run.trials if trial.status != "skipped"}
+    if len(tried) > _MAX_CELLS:
         return {}
     return {
         (workload, stack): f"trials-{at}-{number}"
         for at, workload in enumerate(summary.workloads)
         for number, stack in enumerate(summary.stacks)
-        if (workload, stack) in there
+        if (workload, stack) in tried
     }
 
 
 def trial_rows(
     summary: Summary, run: Run, anchors: Anchors, turns: Mapping[str, TurnDrawings]
 ) -> Mapping[str, list[Mapping[str, Any]]]:
-    """Return the trials of all cells, by workload; their blocks lead to the turns that are shown."""
-    own: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in anchors}
+    """Return the trials of all cells by workload; their blocks link to the drawings of turns."""
+    trials_by_cell: dict[tuple[str, str], list[Trial]] = {cell: [] for cell in anchors}
     for trial in run.trials:
-        if (trial.workload, trial.stack) in own:
-            own[trial.workload, trial.stack].append(trial)
-    cells = max(len(own), 1)
+        if (trial.workload, trial.stack) in trials_by_cell:
+            trials_by_cell[trial.workload, trial.stack].append(trial)
+    cells = max(len(trials_by_cell), 1)
     rows = min(max(_ROWS // cells, 3), _MAX_ROWS)
     letters, points = min(_LETTERS // cells, _MAX_LETTERS), max(_POINTS // cells, _MIN_POINTS)
     units = {record.name: record.sweep.unit if record.sweep else "" for record in workload_records(run)}
-    found: dict[str, list[Mapping[str, Any]]] = {workload: [] for workload in summary.workloads}
-    for (workload, stack), trials in own.items():
+    by_workload: dict[str, list[Mapping[str, Any]]] = {workload: [] for workload in summary.workloads}
+    for (workload, stack), trials in trials_by_cell.items():
         shown = _choose_columns(summary, workload, trials)
         ok = next((trial for trial in trials if trial.status == "ok"), trials[0])
         traced = draw_trace(run, ok, points)
-        found[workload].append(
+        by_workload[workload].append(
             {
                 "anchor": anchors[workload, stack],
                 "stack": stack,
@@ -87,7 +87,7 @@ def trial_rows(
                 },
             }
         )
-    return found
+    return by_workload
 
 
 def _count_turns(trials: Sequence[Trial]) -> str:
@@ -96,7 +96,7 @@ def _count_turns(trials: Sequence[Trial]) -> str:
 
 
 def _choose_columns(summary: Summary, workload: str, trials: Sequence[Trial]) -> tuple[MeasuredValue, ...]:
-    """Choose what is shown of each trial: values of the headlines' metrics, from the first to the last point."""
+    """Return the values that are columns: of the headlines' metrics, evenly from the first to the last point."""
     names = {name for rule in summary.rules_of(workload) for name in rule.metrics}
     first = next((trial for trial in trials if trial.values), None)
     values = [value for value in first.values if not names or value.metric in names] if first else []
@@ -112,17 +112,17 @@ def _column_title(value: MeasuredValue, unit: str) -> str:
 def _trial_row(
     run: Run, trial: Trial, columns: Sequence[MeasuredValue], turns: TurnDrawings | None
 ) -> Mapping[str, Any]:
-    """Return a trial: its block, whose turns are at `strip`, the values of the columns, and what became of it."""
-    found = {(value.metric, value.point): value for value in trial.values}
-    kinds = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
+    """Return the row of a trial: block, anchor of its turns (`strip`), values of the columns, outcome and links."""
+    values = {(value.metric, value.point): value for value in trial.values}
+    cautions = ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
     file = next(telemetry_files(run.folder, trial), None)
     return {
         "trial": trial.trial,
         "block": trial.block + 1,
         "strip": turns.of(trial.block) if turns else "",
-        "numbers": [_format_value(found.get((value.metric, value.point))) for value in columns],
+        "numbers": [_format_value(values.get((value.metric, value.point))) for value in columns],
         "turns": _describe_turns(trial),
-        "became": "; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, kinds))),
+        "became": "; ".join(filter(None, ("" if trial.status == "ok" else trial.status, trial.reason, cautions))),
         "raw": _file_link(run, f"raw/{trial.trial}.json"),
         "telemetry": _file_link(run, f"telemetry/{file.name}") if file else "",
     }
@@ -133,29 +133,30 @@ def _format_value(value: MeasuredValue | None) -> str:
 
 
 def _describe_turns(trial: Trial) -> str:
-    """Describe how many turns there were, how long they took, and the largest share of steal time."""
-    own = [turn for turn in trial.turns if not turn.warm_up]
-    if not own:
+    """Describe a trial's turns: their number, total time, and largest share of steal time; "" without turns."""
+    turns = [turn for turn in trial.turns if not turn.warm_up]
+    if not turns:
         return ""
-    seconds = sum(turn.seconds for turn in own)
-    steal = max(turn.steal or 0.0 for turn in own)
+    seconds = sum(turn.seconds for turn in turns)
+    steal = max(turn.steal or 0.0 for turn in turns)
     taken = f" in {format_duration(round(seconds, 2))}" if math.isfinite(seconds) else ""
-    return f"{len(own)}{taken}" + (f", up to {100 * steal:.0f} % steal time" if steal >= 0.01 else "")
+    return f"{len(turns)}{taken}" + (f", up to {100 * steal:.0f} % steal time" if steal >= 0.01 else "")
 
 
 def _file_link(run: Run, name: str) -> str:
-    """Return the link to a file of the run from its page; empty where it has none."""
-    folder, _, own = name.partition("/")
-    if "/" in own or "\0" in own or not (run.folder / folder / own).is_file():
+    """Return the link from the page to a file of the run; "" if there is no such file."""
+    folder, _, file = name.partition("/")
+    # The names come from an untrusted journal: a slash could lead out of the folder.
+    if "/" in file or "\0" in file or not (run.folder / folder / file).is_file():
         return ""
-    return quote(f"{run.path_from_report}/{folder}/{own}")
+    return quote(f"{run.path_from_report}/{folder}/{file}")
 
 
 def _turn_value_texts(trial: Trial, columns: Sequence[MeasuredValue], unit: str) -> Iterator[tuple[str, str]]:
-    """Yield the values of the turns of each column, in one unit."""
-    found = {(value.metric, value.point): value for value in trial.values}
+    """Yield each column's title and the values of its turns in one unit."""
+    values = {(value.metric, value.point): value for value in trial.values}
     for column in columns:
-        value = found.get((column.metric, column.point))
+        value = values.get((column.metric, column.point))
         if value is None or not value.turns or not all(map(math.isfinite, value.turns)):
             continue
         chosen = choose_scale(max(map(abs, value.turns)), value.unit)
@@ -165,15 +166,15 @@ def _turn_value_texts(trial: Trial, columns: Sequence[MeasuredValue], unit: str)
 
 
 def _shell_lines(trial: Trial) -> Iterable[str]:
-    """Yield the lines of a shell; those of further turns are a comment."""
-    for kind in group_commands(trial.commands):
-        yield shlex.join(kind.first)
-        if kind.more:
-            yield f"# … {kind.rest}"
+    """Yield the commands of a trial as lines of a shell; similar commands are summed up in a comment."""
+    for group in group_commands(trial.commands):
+        yield shlex.join(group.first)
+        if group.more:
+            yield f"# … {group.rest}"
 
 
 def _output_excerpts(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str, str]]:
-    """Yield the first output of the first labels that hold a value, cut to the room that there is."""
+    """Yield the first labels with their first output, cut to `letters` characters in all."""
     if not _file_link(run, f"raw/{trial.trial}.json"):
         return
     try:
@@ -188,14 +189,14 @@ def _output_excerpts(run: Run, trial: Trial, letters: int) -> Iterator[tuple[str
     for each in list(first.values())[:_OUTPUTS]:
         text = each.text.strip("\n")
         room = letters // _OUTPUTS
-        rest = f"\n… and {len(text) - room} more letters" if len(text) > room else ""
+        rest = f"\n… and {len(text) - room} more characters" if len(text) > room else ""
         yield each.label, text[:room] + rest
 
 
 def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> list[tuple[str, int, list[str]]]:
-    """Return each stack with its number of starts, and their 50th, 95th and 99th percentile as text.
+    """Return each stack with its number of starts and their 50th, 95th and 99th percentiles as text.
 
-    Nothing for a workload that is not about starts.
+    Empty for a workload other than `startup`.
     """
     if record.use != _WORKLOAD:
         return []
@@ -203,15 +204,15 @@ def start_rows(summary: Summary, run: Run, record: WorkloadRecord) -> list[tuple
     for trial in run.trials:
         if trial.workload == record.name and trial.status == "ok":
             for value in trial.values:
-                own = (value.turns or (value.value,)) if value.metric == _METRIC else ()
-                starts[trial.stack] += filter(math.isfinite, own)  # the run may be untrusted
+                seconds = (value.turns or (value.value,)) if value.metric == _METRIC else ()
+                starts[trial.stack] += filter(math.isfinite, seconds)  # the run may be untrusted
     return [
-        (stack, len(found), [_format_percentile(found, percent) for percent in _PERCENTS])
-        for stack, found in starts.items()
-        if found
+        (stack, len(times), [_format_percentile(times, percent) for percent in _PERCENTS])
+        for stack, times in starts.items()
+        if times
     ]
 
 
 def _format_percentile(starts: Sequence[float], percent: int) -> str:
-    found = percentile(starts, percent)
-    return f"needs {min_percentile_count(percent)} starts" if found is None else format_duration(found)
+    seconds = percentile(starts, percent)
+    return f"needs {min_percentile_count(percent)} starts" if seconds is None else format_duration(seconds)

@@ -1,4 +1,4 @@
-"""The turns of one block along time: a burst of the machine is seen to hit all stacks, a stall only its stack."""
+"""Turns of a block over time: a disturbance of the machine hits all stacks, a stall only its stack."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tare.statistics.outcomes import select_latest
 from tare.statistics.stalls import SLOW_SHARE
 from tare.statistics.summary import Summary
 
-_MAX_TURNS = 500  # turns in a drawing: each takes about a hundred bytes of the page
+_MAX_TURNS = 500  # in a drawing; a turn takes about a hundred bytes of the page
 _NAMED = 4
-_FAR = 10.0  # logarithm of a speed beyond that between any two turns of a machine
+_FAR = 10.0  # logarithm of a relative speed; larger ones are impossible, but an untrusted run may have them
 
 
 @dataclass(frozen=True)
 class TurnStrip:
-    """The turns of a block, or of its roughest stretch, in order of time."""
+    """Turns of a block, or of the stretch whose speed varies most, in order of time."""
 
     block: int
     bars: tuple[TurnBar, ...]
@@ -30,17 +30,23 @@ class TurnStrip:
     why: str = ""
 
     def describe(self, *, how_to_read: bool) -> str:
-        """Describe what it shows, and how to read it where that is not said elsewhere."""
-        read = "each bar is a turn, as thick as it was fast relative to the median of its stack's turns; " * how_to_read
-        cut = f" (the roughest {len(self.bars)} of {self.all_turns} turns)" if len(self.bars) < self.all_turns else ""
+        """Return the caption, with an explanation of the bars if `how_to_read`."""
+        read = (
+            "each bar is a turn, thicker if it was faster relative to the median of its stack's turns; " * how_to_read
+        )
+        cut = (
+            f" (the {len(self.bars)} of {self.all_turns} turns that vary most)"
+            if len(self.bars) < self.all_turns
+            else ""
+        )
         slow = [bar.stack for bar in self.bars if bar.speed_class == SLOWEST]
         counts = sorted(((slow.count(stack), stack) for stack in dict.fromkeys(slow)), key=lambda each: -each[0])
         named = [f"{stack} {count}" for count, stack in counts[:_NAMED]]
         named += [f"{len(counts) - _NAMED} more stacks"] if len(counts) > _NAMED else []
-        found = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW_SHARE:g} % or more"
-        found += f" ({', '.join(named)})" if named else ""
+        count = f"{len(slow) or 'none'} of {len(self.bars)} are slower by {100 * SLOW_SHARE:g} % or more"
+        count += f" ({', '.join(named)})" if named else ""
         why = f", {self.why}" if self.why else ""
-        return f"Turns of block {self.block + 1}{why}{cut}: {read}{found}."
+        return f"Turns of block {self.block + 1}{why}{cut}: {read}{count}."
 
 
 def select_strips(summary: Summary, run: Run, workload: str) -> tuple[TurnStrip, ...]:
@@ -57,7 +63,7 @@ def select_strips(summary: Summary, run: Run, workload: str) -> tuple[TurnStrip,
 
 
 def block_bars(run: Run, workload: str, among: Collection[int] = ()) -> Mapping[int, list[TurnBar]]:
-    """Return the turns of each block of a workload, or of those `among` some, as far as their speed is known."""
+    """Return the turns with a known speed by block, of all blocks of a workload or only of those in `among`."""
     blocks: dict[int, list[TurnBar]] = {}
     for trial in select_latest(run.trials_of(workload)):
         if trial.status == "ok" and (not among or trial.block in among) and (bars := _trial_bars(trial)):
@@ -66,7 +72,7 @@ def block_bars(run: Run, workload: str, among: Collection[int] = ()) -> Mapping[
 
 
 def cut_roughest_stretch(block: int, bars: Sequence[TurnBar], why: str = "", max_turns: int = _MAX_TURNS) -> TurnStrip:
-    """Cut out the roughest stretch of a block that has too many turns to be drawn."""
+    """Return the `max_turns` consecutive turns of a block whose speed varies most, or all if there are fewer."""
     ordered = sorted(bars, key=lambda bar: bar.began)
     rough = [0.0, *accumulate(math.log(bar.speed) ** 2 for bar in ordered)]
     last = max(
@@ -80,7 +86,7 @@ def _noise(bars: Sequence[TurnBar]) -> float:
 
 
 def _find_stalling_stack(summary: Summary, workload: str) -> str:
-    """Return the stack of a workload that stalls most; empty where none has that caution."""
+    """Return the stack of a workload that stalls most; "" if no stack has the caution `stalls`."""
     cells = [
         cell
         for cell in summary.cells_of(workload)
@@ -90,7 +96,7 @@ def _find_stalling_stack(summary: Summary, workload: str) -> str:
 
 
 def _excess_slow_share(bars: Sequence[TurnBar], stack: str) -> float:
-    """Return the share of a stack's turns that are slow, above that of the others."""
+    """Return the share of a stack's turns that are slow minus the share of slow turns of the other stacks."""
     is_slowest = [bar.speed_class == SLOWEST for bar in bars if bar.stack == stack]
     others = [bar.speed_class == SLOWEST for bar in bars if bar.stack != stack]
     return (fmean(is_slowest) if is_slowest else -1.0) - (fmean(others) if others else 0.0)
@@ -121,7 +127,7 @@ def _create_bar(name: str, stack: str, turn: Turn, speed: float) -> TurnBar:
 
 
 def _relative_speeds(values: Sequence[MeasuredValue]) -> Mapping[str, list[float]]:
-    """Return, by label, each turn's speed relative to the usual one, as a geometric mean over its values."""
+    """Return by label the speed of each turn relative to the median turn, as a geometric mean over its values."""
     logs: dict[str, list[list[float]]] = {}
     for value in values:
         if value.label and value.turns and all(0 < turn < math.inf for turn in value.turns):

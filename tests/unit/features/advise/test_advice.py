@@ -86,8 +86,8 @@ def test_prices_of_another_machine_or_kernel_say_nothing_unless_asked_for() -> N
     found = advise(other, priced(), AdviceOptions())
     assert set(decisions(found).values()) == {"cannot tell"}
     assert found.machine_differences == (
-        "CPU: Another CPU for the profile, Imaginary CPU 9000 for the prices",
-        "kernel: 6.12.0 for the profile, 6.1.0-18-amd64 for the prices",
+        "CPU: Another CPU for the profile, Imaginary CPU 9000 for the price list",
+        "kernel: 6.12.0 for the profile, 6.1.0-18-amd64 for the price list",
     )
     assert set(decisions(advise(other, priced(), AdviceOptions(across_machines=True))).values()) == {"ranked"}
 
@@ -102,7 +102,7 @@ def test_an_interval_that_is_too_wide_says_which_kind_of_work_makes_it_so() -> N
 def test_a_single_block_can_tell_nothing() -> None:
     found = advise(application(), priced(blocks=1), AdviceOptions())
     assert set(decisions(found).values()) == {"cannot tell"}
-    assert found.candidates[0].problems == ("prices of a single block",)
+    assert found.candidates[0].problems == ("unit costs of a single block",)
 
 
 def test_one_that_cannot_be_told_is_still_one_to_try() -> None:

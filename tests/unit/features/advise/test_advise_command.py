@@ -85,7 +85,7 @@ def test_it_ranks_the_stacks_and_says_what_to_try(web: Path, prices: Path, advis
     rows = [line.split()[1] for line in printed.out.splitlines() if "kernel" in line]
     assert rows[:2] == ["docker", "podman"]
     assert "docker probably costs the least: +15.1 %" in printed.out
-    assert printed.out.endswith("Settle it: tare try --on native,docker,podman -- nginx -g 'daemon off;'\n")
+    assert printed.out.endswith("Next: tare try --on native,docker,podman -- nginx -g 'daemon off;'\n")
 
 
 def test_json_has_the_cells_and_nothing_else_is_printed(web: Path, prices: Path, advise: Call) -> None:
@@ -133,9 +133,9 @@ def test_without_a_price_list_the_bundled_one_is_used_and_named_as_foreign(
     page = tmp_path / "advice.html"
     first, *rest = advise(web, "--html", page).out.splitlines()
     answer = next(line for line in rest if "costs the least" in line)
-    assert first.startswith("FOR ORIENTATION ONLY: these prices are not of your machine")
+    assert first.startswith("FOR ORIENTATION ONLY: the prices are of another machine (")
     assert first.endswith("tare prices --out prices")
-    assert answer.startswith("On another machine, ")
+    assert answer.startswith("On that machine, ")
     assert "FOR ORIENTATION ONLY" in page.read_text(encoding="utf-8")
     assert advise(web, "--json").document["prices"]["for_orientation"] is True
 
@@ -162,8 +162,8 @@ def test_it_ends_with_1_where_no_stack_meets_the_needs(web: Path, prices: Path, 
 def test_it_ends_with_3_where_nothing_can_be_told(tmp_path: Path, prices: Path, advise: Call) -> None:
     other = saved(tmp_path, profile(machine=replace(MACHINE, kernel="6.12.0")))
     printed = advise(other, "--prices", prices, code=3)
-    assert "cannot tell: prices of another machine: kernel: 6.12.0 for the profile" in " ".join(printed.out.split())
-    assert printed.err.startswith("error: Cannot tell: docker: prices of another machine")
+    assert "cannot tell: unit costs of another machine: kernel: 6.12.0 for the profile" in " ".join(printed.out.split())
+    assert printed.err.startswith("error: Cannot tell: docker: unit costs of another machine")
     advise(other, "--prices", prices, "--across-machines")
 
 
@@ -276,12 +276,12 @@ def test_a_waiting_server_is_ranked_by_cpu_time_and_prints_no_request_time(
 ) -> None:
     app = saved(tmp_path, waiting())
     first, header, *rest = (line for line in advise(app, "--prices", prices).out.splitlines() if line.strip())
-    assert first == "At this load the server is busy 2 % of the time: what changes is CPU time."
+    assert first == "At this load the server is busy 2 % of the time: the stacks differ in CPU time."
     assert header.split()[:5] == ["rank", "stack", "CPU", "90", "%"]
     assert "time" not in header.split()
     gvisor = next(line for line in rest if "gvisor" in line)
     assert gvisor.split()[2] == "\N{MULTIPLICATION SIGN}3.10"
-    assert "CPU time of a request: beyond native (16.6 us)" in "\n".join(rest)
+    assert "CPU: CPU time of a request; relative to native (16.6 us)" in "\n".join(rest)
     assert "docker probably costs the least CPU time: +15.1 %" in "\n".join(rest)
     whole = advise(app, "--prices", prices, "--json").document
     assert (whole["format"], whole["ranked_by"], whole["application"]["elapsed_seconds"]) == (1, "cpu", None)
@@ -292,14 +292,14 @@ def test_a_waiting_server_is_ranked_by_cpu_time_and_prints_no_request_time(
         assert sum(line["share"] for line in cell["lines"]) == pytest.approx(cell["cpu"] - 1)
     advise(app, "--prices", prices, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "At this load the server is busy 2 % of the time: what changes is CPU time." in page
+    assert "At this load the server is busy 2 % of the time: the stacks differ in CPU time." in page
     assert "in percent of its CPU time there" in page
 
 
 def test_the_next_step_of_a_server_is_a_suite_that_can_be_run(tmp_path: Path, prices: Path, advise: Call) -> None:
     printed = advise(saved(tmp_path, waiting()), "--prices", prices).out
     assert "tare try" not in printed
-    step, _, text = printed.partition("Settle it: ")[2].partition("\n")
+    step, _, text = printed.partition("Next: ")[2].partition("\n")
     assert step == (
         "save this suite as next.toml, put your server and its requests in it, and then: tare run next.toml"
     )
@@ -318,7 +318,9 @@ def test_an_always_busy_thread_is_the_bottleneck_even_with_idle_cpus(
 
     assert situation(16.0).startswith("At this load") is False
     # Four threads share the work of one CPU of two.
-    assert situation(4.2) == ("At this load the server uses 1.0 of 2 CPUs, no thread always: what changes is CPU time.")
+    assert situation(4.2) == (
+        "At this load the server uses 1.0 of 2 CPUs, no thread always: the stacks differ in CPU time."
+    )
 
 
 def test_a_request_rate_below_the_connection_rate_is_fixed_with_a_caution(
@@ -335,7 +337,7 @@ def test_a_request_rate_below_the_connection_rate_is_fixed_with_a_caution(
         "the stated rate of 1000 requests a second contradicts 1.82 connections accepted for each of them: the rate of"
         " connections is used in its place, 1820 a second"
     )
-    assert f"! of the profile: {caution}" in whole["remarks"]
+    assert f"! profile: {caution}" in whole["remarks"]
 
 
 def test_a_profile_without_counts_widens_the_advice(tmp_path: Path, prices: Path, advise: Call) -> None:
@@ -343,7 +345,7 @@ def test_a_profile_without_counts_widens_the_advice(tmp_path: Path, prices: Path
     said = advise(few, "--prices", prices, code=None)
     assert said.code in (0, 3)
     shown = " ".join(said.out.split())
-    assert "of the profile: system calls are not counted: no bpftrace" in shown
+    assert "profile: system calls are not counted: no bpftrace" in shown
     assert "the interval is too wide" in shown
 
 
@@ -360,7 +362,7 @@ def test_a_program_of_many_processes_is_dear_in_gvisor(tmp_path: Path, prices: P
 
 def test_a_price_list_of_a_changed_machine_is_not_trusted(web: Path, tmp_path: Path, advise: Call) -> None:
     run = replace(changed(priced(), machine=replace(MACHINE, cpus=64)), folder=tmp_path / "large")
-    assert "number of CPUs: 2 for the profile, 64 for the prices" in " ".join(
+    assert "number of CPUs: 2 for the profile, 64 for the price list" in " ".join(
         advise(web, "--prices", write(run), code=3).out.split()
     )
 

@@ -1,4 +1,4 @@
-"""What `tare advise` shows: the table, the sentence, the JSON, and the picture of the bills."""
+"""What `tare advise` shows: the table, the sentence, the JSON, and the picture of the cost breakdowns."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_sentence_names_the_cheapest_and_those_that_may_be_as_cheap() -> Non
     assert sentence(only).startswith("gvisor costs the least: \N{MULTIPLICATION SIGN}")
     assert sentence(found(asked=AdviceOptions(Requirements(memory_bytes=1)))) == "None of 4 stacks meets the needs."
     other = application(machine=replace(application().machine, kernel="5.0"))
-    assert sentence(found(other)).startswith("Cannot tell: docker: prices of another machine: kernel: 5.0")
+    assert sentence(found(other)).startswith("Cannot tell: docker: unit costs of another machine: kernel: 5.0")
 
 
 def test_the_command_to_paste_has_the_two_stacks_and_the_application() -> None:
@@ -150,21 +150,17 @@ def test_a_server_without_a_known_rate_is_asked_without_a_pause() -> None:
 def test_it_says_what_is_predicted() -> None:
     assert "the inverse of throughput" in answer(found()).legend
     waiting = application(basket({"user": 1e-5, "message": 1.0}, idle=1e-3))
-    assert "one is done after the other" in answer(found(waiting)).legend
+    assert "one after the other" in answer(found(waiting)).legend
     assert describe_waiting_load(found(waiting)) == ""
     server = replace(waiting, operations=replace(waiting.operations, by_cpu=True, elapsed_seconds=4e-3))
-    assert answer(found(server)).legend == "CPU time of a request: beyond native (15 us), with its interval of 90 %"
+    assert answer(found(server)).legend == "CPU: CPU time of a request; relative to native (15 us); 90 % interval"
     assert describe_waiting_load(found(server)).startswith("At this load the server is busy less than 1 % of the time")
 
 
 def test_without_references_it_says_what_the_interval_lacks() -> None:
-    assert (
-        answer(found())
-        .remarks[0]
-        .startswith("intervals hold the noise of prices and profile, not what the model misses")
-    )
+    assert answer(found()).remarks[0].startswith("intervals cover noise, but not errors of the model")
     advice = found(application(missing=("disk reads are not known",)))
-    assert "of the profile: disk reads are not known" in answer(advice).remarks
+    assert "profile: disk reads are not known" in answer(advice).remarks
 
 
 def test_the_document_is_json_without_odd_numbers() -> None:
@@ -242,7 +238,7 @@ def test_the_document_shows_what_is_printed_of_the_artificial_prices() -> None:
         answer(advice).legend,
         *answer(advice).remarks,
         sentence(advice),
-        f"Settle it: {step.instruction}",
+        f"Next: {step.instruction}",
     ]
     assert printed[:1] + printed[2:] == [
         line

@@ -45,7 +45,7 @@ def test_axe_finds_nothing_serious_and_the_page_fits_the_screen_width(
 def test_names_and_values_of_the_picture_are_not_cut_off(browser: Browser, page: Path) -> None:
     shown = new_page(browser)
     shown.goto(page.as_uri())
-    inside = """[...document.querySelectorAll('#bills svg text')].every(text => {
+    inside = """[...document.querySelectorAll('#breakdowns-figure svg text')].every(text => {
         const box = text.getBoundingClientRect(), all = text.closest('svg').getBoundingClientRect();
         return box.left >= all.left - 1 && box.right <= all.right + 1;
     })"""

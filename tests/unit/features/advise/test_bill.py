@@ -243,7 +243,7 @@ def test_a_price_list_without_its_baseline_is_refused() -> None:
         read_price_list(run)
     nothing = tuple(replace(trial, status="failed", values=()) for trial in priced().trials if trial.stack == "native")
     others = tuple(trial for trial in priced().trials if trial.stack == "docker")
-    with pytest.raises(UsageError, match="no price of the baseline native"):
+    with pytest.raises(UsageError, match="no unit cost of the baseline native"):
         read_price_list(make_run([*nothing, *others], RECORDS))
 
 

@@ -138,7 +138,7 @@ def test_where_nothing_is_decided_a_gate_on_worse_passes_and_says_so(tmp_path: P
     runs = pair(tmp_path, {**STACKS, "crun": 1.0}, blocks=6)
     found = compare(*runs, "--stack", "crun", *WORSE)
     assert "crun in dhrystone is undecided" in found.out
-    passed = "passed: nothing is decided, and what is undecided does not fail it"
+    passed = "passed: no verdict is decided, and undecided verdicts do not fail it"
     assert f"The gate (--fail-on worse) {passed}." in found.out
     assert found.code == 0
     what, hint = found.err.splitlines()
