@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import typer
@@ -22,7 +22,17 @@ from tare.model.files import set_umask
 
 _COMPLETE = "_TARE_COMPLETE"
 _PIPE_CLOSED = 141  # 128 + SIGPIPE
-_USUAL_HINTS = {2: "`tare --help` lists the commands", 3: "`tare doctor` tells what is usable here"}
+# Messages of Typer and pydantic, as tare words them.
+_REWRITES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"\. Did you mean .*\?$| \(Possible options: .*\)$|Value error, ", ""),
+    ("Input should", "it should"),
+    (r"^missing argument '(.*)'$", lambda match: f"missing argument {match[1].upper()}"),
+    (r"^got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected argument: \1"),
+    ("does not match the formats '%Y-%m-%d'", "is no day like 2026-01-31"),
+    (r"^invalid value for '(-.*?)'", r"invalid value for \1"),
+    (r"^invalid value for '(.*?)'", lambda match: f"invalid value for {match[1].upper()}"),
+)
+_USUAL_HINTS = {2: "see the commands: tare --help", 3: "see what is usable here: tare doctor"}
 
 
 def main() -> None:
@@ -63,11 +73,13 @@ def _faults(error: TareError | typer.TyperException) -> tuple[Fault, ...]:
 
 
 def _usage_fault(message: str, error: typer.TyperException) -> Fault:
-    what = re.sub(r"(\. Did you mean .*\?| \(Possible options: .*\))$", "", message)
+    what = f"{message[:1].lower()}{message[1:]}"
+    for pattern, replacement in _REWRITES:
+        what = re.sub(pattern, replacement, what)
     nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", message)
     command = getattr(getattr(error, "ctx", None), "command_path", "tare")
-    hint = f'did you mean "{nearest[1]}"?' if nearest else f"`{command} --help` shows what it takes"
-    return Fault(what[:1].lower() + what[1:].replace("Input should", "it should").replace("Value error, ", ""), hint)
+    subject = "commands" if what.startswith("no such command") else "usage"
+    return Fault(what, f'did you mean "{nearest[1]}"?' if nearest else f"see the {subject}: {command} --help")
 
 
 def _print(faults: Sequence[Fault]) -> None:

@@ -82,7 +82,7 @@ def test_an_outdated_runsc_is_reported_with_the_gvisor_install_command() -> None
     if not debians.version(LocalHost()).startswith("0.0~2022"):
         pytest.skip("the runsc of this Debian is newer, or not installed")
     [advice] = debians.advice(LocalHost())
-    assert advice.what == "this runsc is of 2022: slower, and on the machine's network stack"
+    assert advice.what == "runsc is from 2022: slower, and uses the host's network stack"
     assert advice.fix.endswith("/etc/apt/sources.list.d/gvisor.list && apt update && apt install runsc")
 
 

@@ -42,7 +42,7 @@ duration = "300ms"
 
 def works(machine: CleanRoot) -> None:
     assert re.fullmatch(VERSION, machine.run("tare --version", 60))
-    assert "in all at most about " in machine.run("tare plan quick.toml", 120)
+    assert "total: at most about " in machine.run("tare plan quick.toml", 120)
     assert {"tare", "technologies"} <= json.loads(machine.run("tare doctor --json", 120)).keys()
 
 
@@ -69,7 +69,7 @@ def test_uv_installs_it_with_the_python_of_ubuntu_24_04(wheel: Path, tmp_path: P
     tare = tmp_path / "bin/tare"
     assert "Python 3.12" in subprocess.check_output((tmp_path / "tools/tare-bench/bin/python", "--version"), text=True)
     assert re.fullmatch(VERSION, subprocess.check_output((tare, "--version"), text=True, env=place))
-    assert "in all at most about " in subprocess.check_output((tare, "plan", QUICK), text=True, env=place)
+    assert "total: at most about " in subprocess.check_output((tare, "plan", QUICK), text=True, env=place)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typer._completion_shared import get_completion_script
 
 from tare import __version__
 from tare.cli import app
+from tare.cli.help import describe_parameter
 
 SHARE = ROOT / "share"
 _SHELLS = {
@@ -69,7 +70,7 @@ def _command(name: str, found: Any = None) -> Iterator[str]:
     yield f".SS {_escaped(usage)}"
     yield _escaped(found.help or "")
     for each in found.params:
-        if record := each.get_help_record(context):
+        if record := describe_parameter(each, context):
             yield from (".TP", f".B {_escaped(record[0])}", _escaped(record[1]))
 
 

@@ -66,7 +66,10 @@ def test_two_lists_in_json_differ_by_what_was_made_between_them(tare: Call, link
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(("--json",), "error: --json is for --check"), (("--check", "--images"), "error: --check removes nothing")],
+    [
+        (("--json",), "error: --json requires --check"),
+        (("--check", "--images"), "error: --check and --images exclude each other"),
+    ],
 )
 def test_options_that_do_not_fit_are_refused(tare: Call, words: tuple[str, ...], says: str) -> None:
     done = tare("clean", *words)

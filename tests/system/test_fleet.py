@@ -70,7 +70,7 @@ def test_a_plan_says_what_runs_where(tare: Call, machines: Fleet, suite: Path) -
         ["b3", "B", "1-6", "18"],
         ["a4", "A", "3,6", "6"],
     ]
-    assert "kind B: one machine has no interval for others of its kind: 2 have" in done.stdout
+    assert "type B: no interval for other machines of the type: add a second machine" in done.stdout
     assert "Imaginary CPU 9000" in done.stdout
 
 

@@ -128,8 +128,8 @@ def test_a_variant_of_a_suite_has_its_limits(engines: dict[str, str], tmp_path: 
     [
         (
             ("arceos",),
-            "arceos has no inside: a unikernel is one",
-            "tare shell arceos --client gives a shell on the client",
+            "arceos has no shell: a unikernel is one",
+            "get a shell on the client: tare shell arceos --client",
         ),
         (("dockr",), 'no stack named "dockr"', 'did you mean "docker"?'),
         (("qemu/docker",), "docker cannot be an outer layer", 'did you mean "docker/qemu"?'),

@@ -77,7 +77,7 @@ def test_ctrl_c_ends_the_trial_and_cleans_up_and_the_run_can_go_on(
     process.send_signal(signal.SIGINT)
     assert process.wait(ENOUGH_SECONDS) == 130
     said = read_text(str(tmp_path / "said"))
-    assert f"go on with: tare run --resume {run}" in said
+    assert f"resume with: tare run --resume {run}" in said
     assert "Traceback" not in said
     before = load_run(run).trials
     assert 4 <= len(before) < 15
@@ -227,7 +227,7 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c(
         process.send_signal(signal.SIGHUP)  # impatience does no harm
         assert process.wait(ENOUGH_SECONDS) == 130
     assert load_run(run).trials == ()
-    assert "go on with: tare run --resume" in read_text(str(tmp_path / "said"))
+    assert "resume with: tare run --resume" in read_text(str(tmp_path / "said"))
 
 
 def test_a_run_that_waits_says_for_whom_and_begins_when_that_has_ended(

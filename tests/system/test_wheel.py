@@ -71,7 +71,7 @@ def test_the_wheel_has_all_that_is_not_python_and_nothing_of_the_tests(wheel: Pa
 def test_the_installed_command_prints_its_version_and_plans_a_suite(installed: Path, tmp_path: Path) -> None:
     tare = installed / "tare"
     assert re.fullmatch(r"tare 0\.\d+\.\d+ \([0-9a-f]{12}\)\n", said(tare, "--version", folder=tmp_path))
-    assert "in all at most about " in said(tare, "plan", CHECKOUT / "examples" / "quick.toml", folder=tmp_path)
+    assert "total: at most about " in said(tare, "plan", CHECKOUT / "examples" / "quick.toml", folder=tmp_path)
 
 
 def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Annotated
@@ -77,7 +78,7 @@ def test_help_is_a_command_too(words: list[str], capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (["list"], "no such command 'list'", "`tare technologies` and `tare workloads` list what there is, "),
+        (["list"], "no such command 'list'", "list with: tare technologies, "),
         (["help", "rnu"], "no such command 'rnu'", 'did you mean "run"?'),
     ],
 )
@@ -142,8 +143,8 @@ def test_a_wrong_suite_prints_two_lines_for_each_fault(capsys: pytest.CaptureFix
     [
         ("usage", 2, ["error: no run in runs/x", "hint: give the folder that `tare run` printed"]),
         ("unavailable", 3, ["error: nothing can run here", "hint: run `tare doctor`"]),
-        ("bare", 3, ["error: it ended; with code 7", "hint: `tare doctor` tells what is usable here"]),
-        ("bare usage", 2, ["error: no such thing", "hint: `tare --help` lists the commands"]),
+        ("bare", 3, ["error: it ended; with code 7", "hint: see what is usable here: tare doctor"]),
+        ("bare usage", 2, ["error: no such thing", "hint: see the commands: tare --help"]),
     ],
 )
 def test_an_error_of_ours_is_two_lines_and_its_exit_code(
@@ -168,17 +169,17 @@ def test_the_help_of_a_command_has_all_that_is_said_of_its_options(
     ("argv", "lines"),
     [
         (["rn"], ["error: no such command 'rn'", 'hint: did you mean "run"?']),
-        (["zzz"], ["error: no such command 'zzz'", "hint: `tare --help` shows what it takes"]),
-        (["run"], ["error: missing argument 'suite'", "hint: `tare run --help` shows what it takes"]),
+        (["zzz"], ["error: no such command 'zzz'", "hint: see the commands: tare --help"]),
+        (["run"], ["error: missing argument SUITE", "hint: see the usage: tare run --help"]),
         (["run", "a", "--blok", "1"], ["error: no such option: --blok", 'hint: did you mean "--blocks"?']),
-        (["run", "a", "--zzz"], ["error: no such option: --zzz", "hint: `tare run --help` shows what it takes"]),
+        (["run", "a", "--zzz"], ["error: no such option: --zzz", "hint: see the usage: tare run --help"]),
         (
             ["run", "a", "b"],
-            ["error: got unexpected extra argument(s) (b)", "hint: `tare run --help` shows what it takes"],
+            ["error: unexpected argument: b", "hint: see the usage: tare run --help"],
         ),
         (
             ["run", "a", "--blocks"],
-            ["error: option '--blocks' requires an argument", "hint: `tare --help` shows what it takes"],
+            ["error: option '--blocks' requires an argument", "hint: see the usage: tare --help"],
         ),
     ],
 )
@@ -192,8 +193,8 @@ def test_a_wrong_command_line_is_two_lines_and_exit_code_2(
 def test_a_wrong_value_of_an_option_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(app, ["run", "a", "--blocks", "many"]) == 2
     what, hint = errors_of(capsys)
-    assert what.startswith("error: invalid value for '--blocks': ")
-    assert hint == "hint: `tare run --help` shows what it takes"
+    assert what.startswith("error: invalid value for --blocks: ")
+    assert hint == "hint: see the usage: tare run --help"
 
 
 @pytest.mark.parametrize(("name", "exit_code"), [("interrupt", 130), ("abort", 130), ("no", 1)])
@@ -237,3 +238,34 @@ sys.exit(run(app, []))
         process.stdin.close()
         assert process.stderr.read() == b""
         assert process.wait(timeout=60) == 141
+
+
+def test_each_command_has_one_line_of_80_columns_in_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(cli.app, ["--help"]) == 0
+    _, *groups = capsys.readouterr().out.split("\n\n")[2:]
+    shown = [line.split()[0] for group in groups for line in group.splitlines()[1:]]
+    assert shown == list(command_names())
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_the_help_names_values_and_no_types_of_python(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(cli.app, [name, "--help"]) == 0
+    assert re.findall(r"<[a-z\[]|\{[A-Za-z]|\[required\]", capsys.readouterr().out.replace("{number}", "")) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["tune", "foo"], "invalid value for ACTION: 'foo' is not one of 'show', 'apply', 'restore'"),
+        (["image", "--release", "foo"], "invalid value for --release: 'foo' is not one of 'bookworm', 'trixie'"),
+        (["history", "a", "b", "--since", "x"], "invalid value for --since: 'x' is no day like 2026-01-31"),
+    ],
+)
+def test_a_value_that_is_no_choice_or_day_is_named_with_what_is_possible(
+    words: list[str], what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(cli.app, words) == 2
+    assert errors_of(capsys)[0] == f"error: {what}"

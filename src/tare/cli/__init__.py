@@ -1,1 +1,1 @@
-"""The command line: a module for each command of the core."""
+"""Command line: a module for each command of the core."""

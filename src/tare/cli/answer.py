@@ -1,4 +1,4 @@
-"""End of an answering command: print the answer, write its page, and exit with its code."""
+"""End of commands that print an answer: the text or JSON, the HTML page, and the exit code."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def print_and_exit(
     as_json: bool = False,
     as_markdown: bool = False,
 ) -> None:
-    """Print an answer, write the result of `render` to `page` if a file is given, and exit with the answer's code.
+    """Print an answer, and write the result of `render` to the file `page` unless that is None.
 
-    Raises UsageError for both --json and --markdown, the answer's error, or typer.Exit with 1 if its gate failed. Warns
-    if a gate passed although nothing is decided.
+    Raises UsageError for --json with --markdown, the error of the answer or its gate, or typer.Exit with 1 if the
+    answer or its gate failed. Prints a warning if the gate passed although nothing is decided.
     """
     if as_json and as_markdown:
-        raise UsageError("--json and --markdown exclude each other", f"call `tare {answer.command}` once for each")
+        raise UsageError("--json and --markdown exclude each other", f"run tare {answer.command} once for each")
     if page is not None:
         with convert_write_errors(page, "choose another file with --html"):
             page.write_bytes(render())

@@ -1,4 +1,4 @@
-"""Command line: the commands of the core and of features, loaded only when they are called."""
+"""Command line: the commands of the core and of features, whose modules load only when they are called."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from tare import __file__ as tare_package
 from tare import __version__
+from tare.cli.help import PlainCommand
 from tare.cli.signals import raise_at_interrupt
 from tare.model.errors import UsageError
 from tare.plugins.feature import Group, Hook, resolve_hooks
@@ -42,20 +43,20 @@ _CORE: dict[Group, dict[str, str]] = {  # locations of the core's commands, in t
         "clean": "clean:clean",
     },
 }
-_NO_COMMAND_CODE = 2  # as for other wrong usage
+_NO_COMMAND_CODE = 2  # the exit code of wrong usage
 _LIST_COMMANDS = ("list", "ls")
-_LIST_HINT = "`tare technologies` and `tare workloads` list what there is, `tare show RUN` a run's trials"
+_LIST_HINT = "list with: tare technologies, tare workloads, or tare show RUN for the trials of a run"
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 # Settings for a feature's command group: `typer.Typer(**GROUP_SETTINGS)`.
 GROUP_SETTINGS: Mapping[str, Any] = {
     "add_completion": False,
     "context_settings": _SETTINGS,
     "pretty_exceptions_enable": False,
-    "rich_markup_mode": None,  # importing rich's markup takes a quarter of a second
+    "rich_markup_mode": None,  # importing Rich's markup takes a quarter of a second
 }
-# Commands whose first positional argument begins the user's command line: later options belong to that command line.
-_STARTING = {"try", "profile"}
-_PLAIN = None  # rich's markup takes a quarter of a second to import, and would read [default: …] as markup
+# Commands whose first positional argument begins the user's command: later options belong to the user's command.
+_COMMANDS_OF_USERS = {"try", "profile"}
+_PLAIN = None  # Rich's markup takes a quarter of a second to import, and would read [default: …] as markup
 
 
 def command_names() -> tuple[str, ...]:
@@ -73,29 +74,29 @@ def _command_groups() -> dict[Group, dict[str, Hook]]:
 
 
 def load_command(name: str) -> Command:
-    """Import a command's module, with the libraries that it needs, and return the command."""
-    found = _command_functions()[name].load()
-    if isinstance(found, typer.Typer):
-        return get_command(found)
-    settings = _SETTINGS | {"allow_interspersed_args": name not in _STARTING}
+    """Import the module of a command and return the command; raises KeyError for an unknown name."""
+    function = _command_functions()[name].load()
+    if isinstance(function, typer.Typer):
+        return get_command(function)
+    settings = _SETTINGS | {"allow_interspersed_args": name not in _COMMANDS_OF_USERS}
     single = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
-    single.command()(found)
+    single.command(cls=PlainCommand)(function)
     return get_command(single)
 
 
 def summarize_command(name: str) -> str:
-    """Return the first sentence of a command's docstring, without loading its file."""
+    """Return the first line of a command's docstring without importing its module."""
     return _command_functions()[name].summary()
 
 
 class _Commands(TyperGroup):
-    """Command group of tare: names only, until a command is called and its module is imported."""
+    """Command group of tare, which has only the names of commands until one is called."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings | {"commands": {name: TyperCommand(name) for name in command_names()}})
 
     def resolve_command(self, ctx: Context, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
-        """Load the command that is called. `help` and `help COMMAND` print help, as in other programs."""
+        """Load the called command; `help` and `help COMMAND` print help, as in git and docker."""
         if args == ["help"]:
             print(ctx.get_help())
             raise typer.Exit
@@ -103,15 +104,15 @@ class _Commands(TyperGroup):
             args = [args[1], "--help"]
         if args[0] in _LIST_COMMANDS:
             raise UsageError(f"no such command '{args[0]}'", _LIST_HINT)
-        name, found, rest = super().resolve_command(ctx, args)
-        loaded = load_command(name) if name and found else found
+        name, command, rest = super().resolve_command(ctx, args)
+        loaded = load_command(name) if name and command else command
         raise_at_interrupt()
         return name, loaded, rest
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the first docstring sentence of each command."""
+        """Write the groups of commands, each command with the first line of its docstring."""
         for group, functions in _command_groups().items():
-            if functions:  # a group whose features were removed has none
+            if functions:  # a group has no commands if its features were removed
                 with formatter.section(group):
                     formatter.write_dl([(name, hook.summary()) for name, hook in functions.items()])
 
@@ -140,13 +141,13 @@ def _find_commit() -> str:
         return ""
     argv = ("git", "-C", str(package), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
     with suppress(OSError, subprocess.SubprocessError):
-        asked = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
-        return f" ({asked.stdout.strip()})" if asked.returncode == 0 else ""
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=10)
+        return f" ({done.stdout.strip()})" if done.returncode == 0 else ""
     return ""
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"tare {__version__}{_find_commit()}")
         raise typer.Exit
 

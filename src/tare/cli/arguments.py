@@ -1,7 +1,8 @@
-"""Arguments of commands: runs, read with the rights of their owner, and verdicts.
+"""Arguments of several commands: run folders, read with the rights of their owner, and verdicts.
 
-A report needs no root. If root asks for a report, this process becomes the owner of the run's folder for good. So a
-symbolic link in the folder cannot make root read or write another user's file, and the owner owns the report.
+Reports need no root. When root reads a run, this process becomes the owner of the run's folder for the rest of its
+life. A symbolic link in the folder then cannot make root read or write another user's file, and the report belongs to
+the owner of the run.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from tare.model.journal import Run, load_run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ChartsFile = Annotated[
-    Path | None, typer.Option("--html", help="Also write an HTML page with charts to this file.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--html", help="Also write an HTML page with charts to this file.", metavar="FILE", show_default=False
+    ),
 ]
 Verdict = TypeVar("Verdict", bound=str)
 
@@ -64,21 +68,25 @@ def become_owner(folder: Path) -> None:
     os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
     numpy = find_spec("numpy")
     libraries = Path(numpy.origin) if numpy and numpy.origin else Path(typer.__file__)
-    for place in (folder, Path(__file__), libraries, Path(os.__file__)):
-        if not os.access(place, os.R_OK):
-            what = f"{folder} belongs to user {owner.st_uid}, who may not read {place}"
-            raise UsageError(what, "move it to where this user may read it, or make it root's: chown -R root")
+    # Modules that are imported later are read with the owner's rights too, and tare may be installed below /root.
+    for path in (folder, Path(__file__), libraries, Path(os.__file__)):
+        if not os.access(path, os.R_OK):
+            what = f"{folder}: belongs to user {owner.st_uid}, who may not read {path}"
+            raise UsageError(what, f"move {path}, or give the run to root: chown -R root {folder}")
 
 
 def parse_verdicts(
     texts: Sequence[str] | None, known: Collection[Verdict], noun: str, example: str
 ) -> tuple[Verdict, ...]:
-    """Return the known verdicts that the option names, in their order; it may be repeated. Raises UsageError."""
+    """Return the verdicts that --fail-on names, in the order of `known`.
+
+    Each text is a list separated by commas. Raises UsageError for an unknown verdict, and if an option names none.
+    """
     names = [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
     for name in names:
         if name not in known:
-            hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-            raise UsageError(f"--fail-on {name}: there is no such {noun} to fail on", hint)
+            hint = did_you_mean(name, known, f"choose from {', '.join(known)}")
+            raise UsageError(f"--fail-on {name}: no such {noun}", hint)
     if texts and not names:
         raise UsageError(f"--fail-on: no {noun} is named", f"for example --fail-on {example}")
     return tuple(verdict for verdict in known if verdict in names)

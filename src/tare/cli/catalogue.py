@@ -29,7 +29,7 @@ _AFTER_WORKLOADS = "`tare workloads NAME` describes one in full, with its settin
 
 
 def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
-    """List the technologies, and their programs that are not installed on this machine."""
+    """List the technologies, or describe one."""
     if name and name not in registry.names("technologies"):
         from tare.suites.stacks import resolve_technologies  # noqa: PLC0415 - the list prints sooner without this import
 
@@ -51,7 +51,7 @@ def technologies(name: Name = "", as_json: CheckedJson = False) -> None:
 
 
 def workloads(name: Name = "", as_json: AsJson = False) -> None:
-    """List the workloads, or describe a workload with its settings."""
+    """List the workloads, or describe one with its settings."""
     if as_json:
         print(json.dumps({"format": 1, "workloads": describe_plugins("workloads", name)}, indent=2))
     elif name:
@@ -62,21 +62,25 @@ def workloads(name: Name = "", as_json: AsJson = False) -> None:
 
 
 def _align_columns(*rows: Sequence[str]) -> Iterator[str]:
-    """Align the columns of a table, whose first row is its head."""
+    """Yield the lines of a table with aligned columns; the first row is the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _add_usability(listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the entries of technologies with `usable`, and with the problems and fixes of unusable ones."""
+    """Return the entries with two more fields: `usable`, and `problems` with their fixes."""
     from tare.cli.console import Console  # noqa: PLC0415 - the plain list prints sooner without these imports
     from tare.hosts.local import LocalHost  # noqa: PLC0415
     from tare.runner.availability import check_technologies  # noqa: PLC0415
 
     with Console(stderr=True).status("looking at this machine"):
-        found = tuple(check_technologies(LocalHost(), [str(entry["name"]) for entry in listed]))
+        statuses = tuple(check_technologies(LocalHost(), [str(entry["name"]) for entry in listed]))
     return [
-        entry | {"usable": each.is_usable, "problems": [{"what": one.what, "fix": one.fix} for one in each.problems]}
-        for entry, each in zip(listed, found, strict=True)
+        entry
+        | {
+            "usable": status.is_usable,
+            "problems": [{"what": problem.what, "fix": problem.fix} for problem in status.problems],
+        }
+        for entry, status in zip(listed, statuses, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""Command `tare clean`: remove the leftovers of a killed run."""
+"""Command `tare clean`: leftovers of killed runs, listed or removed."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def clean(
         bool, typer.Option("--json", help="With --check: print JSON, with kernel settings and firewall rules.")
     ] = False,
 ) -> None:
-    """Remove leftovers of killed runs from this machine."""
+    """Remove the leftovers of killed runs."""
     if json_ and not check:
-        raise UsageError("--json is for --check", "tare clean --check --json")
+        raise UsageError("--json requires --check", "tare clean --check --json")
     if check and images:
-        raise UsageError("--check removes nothing", "leave out --images")
+        raise UsageError("--check and --images exclude each other", "leave out one of them")
     if os.geteuid():
-        raise UsageError("only root can remove what root has made", "sudo tare clean")
+        raise UsageError("only root can find and remove leftovers", "sudo tare clean")
     console = Console(stderr=True)
     if check:
         _check(console, json_)
@@ -51,41 +51,38 @@ def clean(
             shutil.rmtree(state_folder() / "images", ignore_errors=True)
             troubles += [f"on this machine: {trouble}" for trouble in remove_engine_copies(LocalHost())]
     if troubles:
-        hint = f"fix this, then `tare clean` again; what is left to undo is in {ledger_folder()}"
-        raise TareError(f"not everything could be undone: {'; '.join(troubles)}", hint)
+        hint = f"fix this, then run tare clean again; the rest is recorded in {ledger_folder()}"
+        raise TareError(f"not everything could be removed: {'; '.join(troubles)}", hint)
     console.print("clean")
 
 
 def _check(console: Console, as_json: bool) -> None:
-    """Print the resources of tare on this machine; raises TareError if any belongs to no running run."""
+    """Print the resources of tare on this machine; raises TareError for resources that no active run holds."""
     holder, is_running = read_lock_holder()
-    found = take_inventory(registry.process_names(), registry.list_commands())
+    inventory = take_inventory(registry.process_names(), registry.list_commands())
     if as_json:
         owner = asdict(holder) if holder and is_running else None
-        print(json.dumps({**HostInventory(found.ours, read_settings()).to_document(), "run": owner}, indent=1))
+        print(json.dumps({**HostInventory(inventory.ours, read_settings()).to_document(), "run": owner}, indent=1))
     else:
-        for line in found.lines():
+        for line in inventory.lines():
             print(line)
-    left = found.select_of_other_runs(holder) if holder and is_running else found
+    left = inventory.select_of_other_runs(holder) if holder and is_running else inventory
     if is_running:
-        running = format_count(len(found.lines()) - len(left.lines()), "thing")
+        count = len(inventory.lines()) - len(left.lines())
         name = holder or "a tare that the lock does not name"
-        console.print(f"a run is under way, which has {running} of these: {name}", soft_wrap=True)
+        console.print(f"a run is active and has {count} of these: {name}", soft_wrap=True)
     if lines := left.lines():
-        others = ", of other runs" if is_running else ""
-        raise TareError(
-            f"on this machine: {format_count(len(lines), 'thing')} of tare's{others}", _removal_hint(left, holder)
-        )
+        others = " of other runs" if is_running else ""
+        leftovers = format_count(len(lines), "leftover")
+        raise TareError(f"{leftovers}{others} on this machine", _removal_hint(left, holder))
     if not is_running:
-        console.print("nothing of tare's is left on this machine, but its images")
+        console.print("no leftovers on this machine")
 
 
 def _removal_hint(left: HostInventory, holder: LockHolder | None) -> str:
-    """Return the command that removes the leftovers: with the ledgers of this home, or of the killed run's home."""
+    """Return how to remove the leftovers, by the ledgers of this TARE_HOME or of the killed run's."""
     if left.ours.get("ledgers"):
-        return "without a run under way: tare clean"
+        return "remove them when no run is active: tare clean"
     if holder and holder.is_here and read_pending_undos(Path(holder.home) / LEDGERS):
         return f"{holder} was killed: TARE_HOME={shlex.quote(holder.home)} tare clean"
-    return (
-        f"no ledger in {ledger_folder()} says how they were made, so `tare clean` leaves them: look at each, remove it"
-    )
+    return f"check and remove each by hand: tare clean removes only what a ledger in {ledger_folder()} records"

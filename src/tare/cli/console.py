@@ -1,4 +1,4 @@
-"""The terminal, protected from escape sequences of guests, other machines and untrusted run folders."""
+"""Console output without escape sequences from guests, other machines and untrusted run folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.segment import Segment
 
 
 class Console(rich.console.Console):
-    """Rich's console. Texts have no markup, and control characters that are not its own become blanks."""
+    """Rich's console without markup. Control characters become blanks, except those that Rich itself writes."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"markup": False, "highlight": False} | settings)
@@ -26,14 +26,17 @@ class Console(rich.console.Console):
 
 @dataclass
 class CachedTable:
-    """A table that is drawn once: the screen is refreshed four times a second, on CPUs that the load may need."""
+    """Table that is rendered once per width.
+
+    The live screen refreshes four times a second, on CPUs that the load may need.
+    """
 
     table: RenderableType
     _lines: list[list[Segment]] = field(default_factory=list)
     _width: int = 0
 
     def __rich_console__(self, console: rich.console.Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it again only where the terminal has another width."""
+        """Yield the cached lines; render the table again if the terminal's width has changed."""
         if self._width != options.max_width:
             self._lines, self._width = console.render_lines(self.table, options, pad=False), options.max_width
         for line in self._lines:
@@ -41,17 +44,20 @@ class CachedTable:
 
 
 def create_console(piped_width: int | None = None) -> Console:
-    """Return the console of standard output; where that is no terminal, with this width."""
+    """Return the console of standard output.
+
+    `piped_width` is the number of columns if that is no terminal; None for Rich's default.
+    """
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else piped_width)
 
 
 def print_status(*lines: str, style: str = "none") -> None:
-    """Print lines to standard error. The terminal wraps them."""
+    """Print lines to standard error. Rich does not wrap them, so that paths and commands can be copied."""
     Console(stderr=True).print(*lines, sep="\n", style=style, soft_wrap=True)
 
 
 def replace_unprintable(text: str) -> str:
-    """Replace unprintable characters by blanks, except tabs and the ends of lines."""
+    """Replace unprintable characters by blanks, except tabs and line ends."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in "\n\t" else " " for letter in text)

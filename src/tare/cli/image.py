@@ -1,4 +1,4 @@
-"""Command `tare image`: build the guest image, and print its hash."""
+"""Command `tare image`: the guest image, built or loaded from the cache."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def image(
         bool, typer.Option("--missing", help="Print the names of missing archives, and build nothing.")
     ] = False,
 ) -> None:
-    """Build the guest image and the client's root if they are not cached, and print the image's hash.
+    """Build the guest image and print its hash.
+
+    The image and the root of the client are only built if they are not cached.
 
     --from docker://debian:12 first unpacks that image as a build root, so that images can be built on any distribution.
     --from also takes a file of `docker export`. `tare clean --images` removes the build root.
@@ -52,11 +54,11 @@ def image(
     source = None if from_ is None else read_source(from_)
     read = read_suite(suite) if suite else None
     workloads = tuple(read.by_name.values()) if read else None
-    wanted = read.image if read else ImageSpec(release)
+    spec = read.image if read else ImageSpec(release)
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")
     if missing:
-        for name in find_missing_archives(wanted, workloads):
+        for name in find_missing_archives(spec, workloads):
             print(name)
         return
     console = Console(stderr=True)
@@ -69,7 +71,7 @@ def image(
         isolate_mounts(share_namespaces=False)
         if source is not None:
             make_build_root(source, print_step)
-        built = resolve_image(wanted, workloads, print_step, archives=archives)
+        built = resolve_image(spec, workloads, print_step, archives=archives)
         resolve_sidecar_images(workloads or (), print_step, {}, archives)
-        resolve_client_root(workloads or (), wanted.release, print_step, archives)
+        resolve_client_root(workloads or (), spec.release, print_step, archives)
     print(built.digest)

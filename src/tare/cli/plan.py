@@ -38,33 +38,39 @@ def plan(
         typer.Option("--from", help="A short or earlier run, from which to predict blocks and minutes.", metavar="RUN"),
     ] = None,
     margin: Annotated[
-        str | None, typer.Option(help="With --from, the difference to resolve, such as 3% [default: the suite's].")
+        str | None,
+        typer.Option(
+            help="With --from, the difference to resolve, such as 3% [default: the suite's].", metavar="PERCENT"
+        ),
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of suites for an editor, and nothing else.")
     ] = False,
 ) -> None:
-    """Show the trials of a suite and estimate their duration, without starting anything."""
+    """Show the trials of a suite and estimate their duration.
+
+    Nothing is started.
+    """
     if schema:
         print(json.dumps(create_suite_schema(), indent=1, ensure_ascii=False))
         return
     if suite is None:
         raise UsageError("no suite is named", "tare plan SUITE; examples/ has some")
     read = read_suite(suite)
-    wanted = parse_margin_option(margin) or read.margin
+    target_margin = parse_margin_option(margin) or read.margin
     if margin and not pilot:
-        raise UsageError("--margin: what it takes is not known without a run", "add --from RUN, a short or earlier run")
+        raise UsageError("--margin requires --from", "add --from RUN, a short or earlier run")
     run = load_run(pilot) if pilot else None
-    pace = DurationEstimates(read.by_name)
+    estimates = DurationEstimates(read.by_name)
     for trial in run.trials if run else ():
-        pace.learn(trial)
+        estimates.learn(trial)
     console = create_console()
     console.soft_wrap = True
     _print_plan(console, read)
-    _print_time(console, read, pace, known=run is not None)
+    _print_time(console, read, estimates, has_run=run is not None)
     _print_external_effects(console, read)
     if run:
-        _print_forecasts(console, replace(read, margin=wanted), run, pace)
+        _print_forecasts(console, replace(read, margin=target_margin), run, estimates)
 
 
 def _print_plan(console: Console, read: Suite) -> None:
@@ -87,35 +93,38 @@ def _format_limits(limits: LimitsSpec) -> str:
     )
 
 
-def _print_time(console: Console, read: Suite, pace: DurationEstimates, known: bool) -> None:
+def _print_time(console: Console, read: Suite, estimates: DurationEstimates, has_run: bool) -> None:
     blocks = plan_to_run(read)
     table = Table(box=None, pad_edge=False)
     for column in ("workload", "plug-in", "trials", "about"):
         table.add_column(column)
     for planned in read.workloads:
-        own = [block for block in blocks if block.workload == planned.name]
-        trials = sum(len(block.trials) for block in own)
+        of_workload = [block for block in blocks if block.workload == planned.name]
+        trials = sum(len(block.trials) for block in of_workload)
         table.add_row(
-            planned.name, planned.use, str(trials), _format_about(estimate_total_seconds(own, pace.seconds_of))
+            planned.name,
+            planned.use,
+            str(trials),
+            _format_about(estimate_total_seconds(of_workload, estimates.seconds_of)),
         )
     console.print(table, soft_wrap=False)
     for planned in read.workloads:
         if planned.exclude:
             console.print(f"{planned.name}: without {', '.join(planned.exclude)}")
-        if said := describe_lowered(planned.lowered):
-            console.print(f"{planned.name}: {said}")
-    total = _format_about(estimate_total_seconds(blocks, pace.seconds_of))
-    without = "" if known else " without skips and emulated machines"
-    ends = f"{_describe_budget(read, pace)}; what is decided earlier takes less"
-    console.print(f"\nin all at most about {total}{without}{ends}")
+        if text := describe_lowered(planned.lowered):
+            console.print(f"{planned.name}: {text}")
+    total = _format_about(estimate_total_seconds(blocks, estimates.seconds_of))
+    without = "" if has_run else " (emulated stacks take longer, skipped ones no time)"
+    ends = f"{_describe_budget(read, estimates)}; decided comparisons end earlier"
+    console.print(f"\ntotal: at most about {total}{without}{ends}")
 
 
-def _describe_budget(read: Suite, pace: DurationEstimates) -> str:
-    """Return that the budget ends the run, and what it is too short for; empty without a budget."""
+def _describe_budget(read: Suite, estimates: DurationEstimates) -> str:
+    """Return when the budget ends the run, and the comparisons that it is too short for; "" without a budget."""
     if not read.budget_seconds:
         return ""
     ends = f", ended by the budget after {format_duration(read.budget_seconds)}"
-    short = find_shortfall(plan_to_run(read), pace, (read.baseline, read.control), read.budget_seconds)
+    short = find_shortfall(plan_to_run(read), estimates, (read.baseline, read.control), read.budget_seconds)
     return f"{ends}, which is {short}" if short else ends
 
 
@@ -126,25 +135,25 @@ def _print_external_effects(console: Console, read: Suite) -> None:
         console.print(f"  {line}")
 
 
-def _print_forecasts(console: Console, read: Suite, run: Run, pace: DurationEstimates) -> None:
-    """Predict the blocks and minutes of each workload for the margin, from its median and its noisiest stack."""
+def _print_forecasts(console: Console, read: Suite, run: Run, estimates: DurationEstimates) -> None:
+    """Print the predicted blocks and time of each workload for the margin."""
     table = Table(box=None, pad_edge=False)
     needed, resolved = f"blocks for {format_percent(read.margin)}", f"{read.blocks} blocks resolve"
     for column in ("workload", "stack", "SD", needed, "about", resolved):
         table.add_column(column)
-    found = create_forecasts(summarize(run), read, pace)
-    for workload, stacks in found.items():
+    forecasts = create_forecasts(summarize(run), read, estimates)
+    for workload, stacks in forecasts.items():
         for each in stacks:
             table.add_row(workload, *_format_forecast(each))
         if not stacks:
             table.add_row(workload, "-", f"no two blocks in {run.folder.name}")
-    text = f"until a stack that equals {read.baseline} is found equivalent"
-    deviations = "for the stacks with the median and the largest deviation (SD) of a block's ratio"
-    console.print(f"\nas in {run.folder}, {text}, {deviations}:")
+    target = f"blocks until a stack that equals {read.baseline} is found equivalent"
+    stacks_shown = "for the stacks with the median and the largest standard deviation (SD) between blocks"
+    console.print(f"\nforecast from {run.folder}: {target}, {stacks_shown}:")
     console.print(table, soft_wrap=False)
-    if all(stacks and stacks[-1].blocks for stacks in found.values()):
-        total = sum(stacks[-1].seconds for stacks in found.values())
-        console.print(f"in all about {_format_about(total)} until all such stacks are decided")
+    if all(stacks and stacks[-1].blocks for stacks in forecasts.values()):
+        total = sum(stacks[-1].seconds for stacks in forecasts.values())
+        console.print(f"total: about {_format_about(total)} until all of these are decided")
 
 
 def _format_forecast(forecast: Forecast) -> tuple[str, ...]:
@@ -159,9 +168,10 @@ def _format_about(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the margin takes for a stack whose ratios to the baseline have this standard deviation (of their logs).
+    """Forecast for a stack: blocks and seconds until its margin is resolved.
 
-    `blocks` is None where it takes more than can be predicted, `resolves` where the suite's blocks give no interval.
+    `deviation` is the standard deviation of the logarithms of its ratios to the baseline. `blocks` is None if more are
+    needed than can be predicted. `resolves` is the margin that the suite's blocks resolve; None without an interval.
     """
 
     stack: str
@@ -171,13 +181,13 @@ class Forecast:
     resolves: float | None
 
 
-def create_forecasts(summary: Summary, suite: Suite, pace: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
-    """Return by workload the forecasts of its median and of its noisiest stack; none without two blocks."""
-    # The A/A control, which varies more, has to be decided only where it is alone.
+def create_forecasts(summary: Summary, suite: Suite, estimates: DurationEstimates) -> Mapping[str, Sequence[Forecast]]:
+    """Return by workload the forecasts of its median and its noisiest stack; empty if no stack has two blocks."""
+    # The A/A control varies more than other stacks, so it is only forecast if there is no other stack.
     stacks = {stack.name for stack in suite.stacks} - {suite.baseline} or {suite.control}
     cells = [cell for cell in summary.headlines if cell.stack in stacks and len(cell.ratios) > 1]
     seconds = {
-        block.workload: estimate_total_seconds((block,), pace.seconds_of)
+        block.workload: estimate_total_seconds((block,), estimates.seconds_of)
         for block in plan_to_run(suite)
         if block.index == 0
     }

@@ -1,8 +1,7 @@
-"""Show the progress of a run: a live table on a terminal, lines elsewhere.
+"""Progress of a run: a live table on a terminal, plain lines elsewhere.
 
-Values are those of a stack's latest turn, or of the latest one with each label. They decide nothing.
-
-A terminal redraws it in place; elsewhere each trial and block is one plain line.
+Until the first block is complete, the table has the values of each stack's latest turn, or of the latest turn of each
+label. No verdict depends on them.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ from tare.runner.values import latest_values
 from tare.statistics.summarize import summarize
 from tare.suites.plan import PlannedTrial
 
-_COLUMNS = 5  # of values: the first ones of a workload
-_FIRST_BLOCK_NOTE = "the latest turn of each stack; what can be compared comes with the first block"
+_COLUMNS = 5  # shown values of a workload
+_FIRST_BLOCK_NOTE = "latest turn of each stack; the comparison follows after the first block"
 
 Outputs = dict[str, RawOutput]
-_FIRST_NOTE_SECONDS, _POLL_SECONDS = 10.0, 2.0  # until the first line about a start or a turn that takes long
-_LONG_SECONDS = 3.0  # of a turn
+_FIRST_NOTE_SECONDS, _POLL_SECONDS = 10.0, 2.0  # until the first line about a slow start or turn
+_LONG_SECONDS = 3.0  # from which on the screen shows the time of the current turn
 
 
 @dataclass
 class _FirstBlockRow:
-    """A stack's latest outputs by their labels, the values in them, and how long the latest of all took."""
+    """Row of a stack: its latest output of each label, their values, and the seconds of its latest turn."""
 
     workload: str
     outputs: Outputs
@@ -66,17 +65,18 @@ class _FirstBlockRow:
 
 @dataclass
 class FirstBlockRows:
-    """A row for each stack that has had a turn, in the order of their first ones; `workloads` are a suite's.
+    """Rows of the stacks that have had a turn, in the order of their first turns.
 
-    One thread may learn while another one draws.
+    `workloads` are those of the suite by name. One thread may add turns while another thread draws.
     """
 
     workloads: Mapping[str, Workload]
-    worth_drawing: bool = True  # something new is known of a stack, or a round has passed: turns may be too short
+    # Turns may take milliseconds, so the table is drawn again for a new stack or a new round, not for each turn.
+    worth_drawing: bool = True
     _rows: dict[str, _FirstBlockRow] = field(default_factory=dict)
 
     def add_turn(self, step: PlannedTrial, raw: RawOutput) -> bool:
-        """Take a turn into account; return whether it is the stack's first."""
+        """Add a turn; return whether it is the first turn of the stack in this workload."""
         row = self._rows.get(step.stack)
         before = row.outputs if row and row.workload == step.workload else {}
         counted = {label: each for label, each in before.items() if not each.warm_up}
@@ -87,12 +87,12 @@ class FirstBlockRows:
         return not before
 
     def describe_turn(self, step: PlannedTrial) -> str:
-        """Describe in a line what a stack's turn has shown."""
+        """Return the workload, the stack and the values of its latest turn as one line."""
         stack = strip_control_characters(step.stack)
         return f"{self._rows[step.stack].workload}: {stack}: {self.describe_latest(step.stack)}"
 
     def describe_latest(self, stack: str) -> str:
-        """Describe what a stack's latest turn has shown."""
+        """Return the values of a stack's latest turn as text; its duration if it has no values."""
         row = self._rows[stack]
         values = [
             f"{_value_name(each)} {strip_control_characters(format_quantity(each.value, each.unit))}"
@@ -102,10 +102,10 @@ class FirstBlockRows:
         return f"{shown}{' (warm-up)' if row.warms_up else ''}"
 
     def create_table(self) -> RenderableType:
-        """Make the table of the stacks that have had a turn."""
+        """Return the table of the stacks that have had a turn."""
         rows = self._rows.copy()
         if not rows:
-            return Text("a row for each stack comes with its first turn", style="dim")
+            return Text("waiting for the first turn", style="dim")
         read = {stack: {_value_name(each): each for each in self._read_values(row)} for stack, row in rows.items()}
         shown = {name: each for values in read.values() for name, each in values.items()}
         names = list(shown)[:_COLUMNS]
@@ -119,7 +119,7 @@ class FirstBlockRows:
             table.add_row(
                 Text(strip_control_characters(stack)),
                 *values,
-                Text(" ".join(_remarks(row, bool(read[stack]))), style="dim"),
+                Text(" ".join(_format_remarks(row, bool(read[stack]))), style="dim"),
             )
         return Group(table, Text(_FIRST_BLOCK_NOTE, style="dim"))
 
@@ -137,7 +137,7 @@ def _format_value(value: MeasuredValue | None) -> Text:
     return Text(strip_control_characters(format_quantity(value.value, value.unit)) if value else "")
 
 
-def _remarks(row: _FirstBlockRow, has_values: bool) -> Iterator[str]:
+def _format_remarks(row: _FirstBlockRow, has_values: bool) -> Iterator[str]:
     if not has_values:
         yield f"{format_duration(row.seconds)} in its turn"
     if row.warms_up:
@@ -145,9 +145,10 @@ def _remarks(row: _FirstBlockRow, has_values: bool) -> Iterator[str]:
 
 
 class Printer:
-    """Prints what a run reports outside its blocks.
+    """Observer that prints the events of a run outside its blocks.
 
-    `waiting` is the stack that is starting or has its turn, what it does, and since when; None between two of these.
+    `waiting` is the trial that is starting or has its turn, what it does as text, and when that began (monotonic
+    clock); None between two of these.
     """
 
     def __init__(self, console: Console) -> None:
@@ -155,7 +156,7 @@ class Printer:
         self.waiting: tuple[PlannedTrial, str, float] | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        """Print an event of the preparation, and the beginning of the run."""
+        """Print an event of the preparation or the beginning of the run; update `waiting`."""
         match event:
             case TrialBegins(step):
                 self.waiting = step, "is starting", time.monotonic()
@@ -178,26 +179,26 @@ class Printer:
 
 
 class LineProgress(Printer):
-    """Plain lines, for a log: one for each trial and block, and some while a start or a turn takes long."""
+    """Observer that prints plain lines for a log: one for each trial and block, and more for slow starts and turns."""
 
     _timing: BlockTiming
     _rows: FirstBlockRows | None = None  # until the first block is complete
 
     @contextmanager
     def report_waits(self) -> Iterator[None]:
-        """Context manager: print what the run waits for, after 10 s and each time this has doubled."""
+        """Context manager: print what the run waits for, after 10 s and whenever the time has doubled."""
         ended = threading.Event()
 
         def print_waits() -> None:
-            printed, patience = self.waiting, _FIRST_NOTE_SECONDS
+            printed, next_seconds = self.waiting, _FIRST_NOTE_SECONDS
             while not ended.wait(_POLL_SECONDS):
                 if (waiting := self.waiting) is not printed:
-                    patience = _FIRST_NOTE_SECONDS
-                if waiting and (seconds := time.monotonic() - waiting[2]) >= patience:
+                    next_seconds = _FIRST_NOTE_SECONDS
+                if waiting and (seconds := time.monotonic() - waiting[2]) >= next_seconds:
                     step, what, _ = waiting
                     block = f"{step.workload} block {step.block + 1}"
                     self._print(f"{block}: {step.stack} {what} for {format_duration(round(seconds))}", "dim")
-                    printed, patience = waiting, 2 * patience
+                    printed, next_seconds = waiting, 2 * next_seconds
 
         thread = threading.Thread(target=print_waits, daemon=True)
         thread.start()
@@ -208,7 +209,7 @@ class LineProgress(Printer):
             thread.join()
 
     def __call__(self, event: RunEvent) -> None:
-        """Print a line for what is worth one."""
+        """Print a line for an event, if it needs one."""
         super().__call__(event)
         match event:
             case RunBegins():
@@ -242,21 +243,21 @@ class LineProgress(Printer):
 
 @dataclass(frozen=True)
 class _CurrentStep:
-    """What happens now, and what follows; the time left of when it began."""
+    """Current step of a run, the next step, and the time left when the step began."""
 
     what: str
     detail: str
     after: str
     left: TimeLeft
-    counts: bool  # whether its own seconds are of interest
+    shows_seconds: bool
     since: float
 
 
 def _starting_step(step: PlannedTrial, timing: BlockTiming) -> _CurrentStep:
     following = timing.next_trial(step)
-    after = f"next {following.stack} {following.workload}" if following else "the last one"
+    after = f"next {following.stack} {following.workload}" if following else "last trial"
     return _CurrentStep(
-        step.stack, f" {step.workload}", after, timing.begin_trial(step), counts=True, since=time.monotonic()
+        step.stack, f" {step.workload}", after, timing.begin_trial(step), shows_seconds=True, since=time.monotonic()
     )
 
 
@@ -264,25 +265,25 @@ def _turns_step(number: int, stacks: int, timing: BlockTiming) -> _CurrentStep:
     turn, of = number + 1, timing.turns
     place = f"turn {min(turn, of)} of {of}" if of else f"turn {turn}"
     after, left = f"{format_count(stacks, 'stack')} in turns", timing.begin_turns(number)
-    return _CurrentStep(timing.block.workload, f" {place}", after, left, counts=False, since=time.monotonic())
+    return _CurrentStep(timing.block.workload, f" {place}", after, left, shows_seconds=False, since=time.monotonic())
 
 
 class Screen(Printer):
-    """The table of results with a line of progress below, updated in place once the run begins."""
+    """Observer that draws the table of results with a progress line below, in place, once the run begins."""
 
     _timing: BlockTiming
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self.live = Live(self, console=console, refresh_per_second=4, transient=True)
-        self._table: RenderableType | None = None  # before the first block is complete
+        self._table: RenderableType | None = None  # None until the first block is complete
         self._rows = FirstBlockRows({})
-        self._drawn: RenderableType = ""  # the rows, as they were when it was worth it
-        self._failed: list[tuple[str, str]] = []  # each with its hint
+        self._drawn: RenderableType = ""  # the rows when they were last worth drawing
+        self._failed: list[tuple[str, str]] = []  # failures with their hints
         self._now: _CurrentStep | None = None
 
     def __call__(self, event: RunEvent) -> None:
-        """Keep what the next drawing shows."""
+        """Store what the next refresh shows."""
         super().__call__(event)
         match event:
             case RunBegins():
@@ -305,7 +306,7 @@ class Screen(Printer):
                 self._table = CachedTable(headline_table(summarize(run), self.console.width))
 
     def __rich__(self) -> RenderableType:
-        """Draw."""
+        """Return the table, the last three failures and the progress line."""
         lines = [
             Text(f"{word}: {strip_control_characters(text)}", style=style, overflow="ellipsis", no_wrap=True)
             for what, hint in self._failed[-3:]
@@ -329,19 +330,19 @@ class Screen(Printer):
         grid = Table.grid(padding=(0, 2))
         bar = ProgressBar(total=spent + to_go, completed=spent, width=24)
         count = f"block {left.blocks_done + 1}/{left.blocks}"
-        further, then = self._now.detail, self._now.after
-        if self._now.counts:
-            further += f" {running:.0f} s"
+        detail, then = self._now.detail, self._now.after
+        if self._now.shows_seconds:
+            detail += f" {running:.0f} s"
         elif self.waiting and (seconds := time.monotonic() - self.waiting[2]) >= _LONG_SECONDS:
             then = f"{self.waiting[0].stack} {self.waiting[1]} for {seconds:.0f} s"
-        now, after = Text.assemble((self._now.what, "bold"), further), Text(then, style="dim")
+        now, after = Text.assemble((self._now.what, "bold"), detail), Text(then, style="dim")
         grid.add_row(bar, count, now, after, f"{format_duration(round(to_go))} left")
         return grid
 
 
 @contextmanager
 def show_progress(console: Console) -> Iterator[RunObserver]:
-    """Yield what shows a run on the console: a screen on a terminal, lines elsewhere."""
+    """Context manager: yield the observer that shows a run: a screen on a terminal, plain lines elsewhere."""
     if not console.is_terminal:
         lines = LineProgress(console)
         with lines.report_waits():

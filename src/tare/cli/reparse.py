@@ -1,4 +1,4 @@
-"""Command `tare reparse`: parse the raw output of a run again."""
+"""Command `tare reparse`: values of a run, parsed again from its raw output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tare.suites.suite import PlannedWorkload, read_suite
 
 
 def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Parse all values of a run from its raw output again; keep the earlier trials in trials.jsonl.before."""
+    """Parse the values of a run from its raw output again.
+
+    The earlier trials are kept in trials.jsonl.before.
+    """
     loaded = read_run(run)
     suite = read_suite(run / "suite.toml", folder=loaded.record.base_folder)
     records = {record.name: record for record in loaded.record.workloads}
@@ -35,18 +38,22 @@ def reparse(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
 
 
 def _workload_as_recorded(planned: PlannedWorkload, record: WorkloadRecord) -> Workload:
-    """Return a workload with the lowered settings of the record, as today's limits may lower them differently."""
-    used = {each.setting: record.settings[each.setting] for each in record.lowered}
+    """Return a workload with the lowered settings of the run's record.
+
+    A later version of tare may lower settings to other values.
+    """
+    recorded = {each.setting: record.settings[each.setting] for each in record.lowered}
     plain: Any = planned.workload
-    lists = {name: tuple(setting) for name, setting in used.items() if isinstance(setting, list)}
-    workload: Workload = replace(plain, **used | lists)
+    lists = {name: tuple(setting) for name, setting in recorded.items() if isinstance(setting, list)}
+    workload: Workload = replace(plain, **recorded | lists)
     return workload
 
 
 def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
-    """Parse a trial's raw output. A failed trial keeps its reason, unless its values can now be read.
+    """Return a trial with the values of its raw output.
 
-    A trial with quarantined values stays unchanged, unless the parser now returns other values.
+    A failed trial keeps its reason if its output still has no values. A trial with quarantined values stays unchanged
+    if the parser returns the same values again.
     """
     if trial.status == "skipped":
         return trial
@@ -61,7 +68,6 @@ def _read_again(run: Path, trial: Trial, workload: Workload) -> Trial:
     if trial.quarantined and set(values) <= set(trial.quarantined):
         return trial
     read = (*trial.values, *trial.quarantined)
-    kept = tuple(
-        value for value in read if value.metric == SERVICE_READY
-    )  # tare times readiness, so no raw output contains it
-    return replace(trial, status="ok", reason="", hint="", values=(*values, *kept), quarantined=())
+    # tare itself times readiness, so no raw output contains it.
+    readiness = tuple(value for value in read if value.metric == SERVICE_READY)
+    return replace(trial, status="ok", reason="", hint="", values=(*values, *readiness), quarantined=())

@@ -1,4 +1,4 @@
-"""Command `tare report`: write the report of a run again, in any format."""
+"""Command `tare report`: the report of runs, written again in any format."""
 
 from __future__ import annotations
 
@@ -19,18 +19,27 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
     formats: Annotated[
         str | None,
-        typer.Option("--format", help="Formats, separated by commas: html, csv, json, yaml, markdown, latex, pdf, …"),
+        typer.Option(
+            "--format",
+            help="Formats, separated by commas: html, csv, json, yaml, markdown, latex, pdf, …",
+            metavar="FORMATS",
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: RUN/report].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to [default: RUN/report].", metavar="FOLDER")
+    ] = None,
 ) -> None:
-    """Write the report of one or more runs, and print the paths of its files."""
-    wanted = default_formats() if formats is None else [name.strip() for name in formats.split(",") if name.strip()]
-    if not wanted:
+    """Write the report of runs again, in any format.
+
+    The paths of the files are printed.
+    """
+    names = default_formats() if formats is None else [name.strip() for name in formats.split(",") if name.strip()]
+    if not names:
         raise UsageError("no report format is named", f"for example --format {','.join(default_formats())}")
     with convert_write_errors(out, "choose another folder with --out"), pause_garbage_collection():
         read = [read_run(folder) for folder in runs]
-        paths = write_report(read, wanted, out)
+        paths = write_report(read, names, out)
     for path in paths:
         print(path)
     if not paths:
-        print_status("no file: there is nothing that these formats show")
+        print_status("no file written: the runs have nothing that these formats show")

@@ -1,4 +1,4 @@
-"""Command `tare run`: run a suite and write its report."""
+"""Command `tare run`: the measurement of a suite and its report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tare.images.layered import discard_old_layers
 from tare.model.errors import TareError, UsageError, format_os_error
 from tare.model.journal import Run
 from tare.model.trial import Stop, StopReason
-from tare.model.units import format_duration, parse_duration
+from tare.model.units import format_duration, parse_duration, parse_option
 from tare.plugins.feature import call_hooks
 from tare.report.numbers import strip_control_characters
 from tare.report.terminal import describe_conclusion, headline_table, usual_value_table
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 STOP_TEXTS = {
     StopReason.PLAN: "all blocks are done",
-    StopReason.DECIDED: "all is decided",
+    StopReason.DECIDED: "all comparisons are decided",
     StopReason.BUDGET: "the budget is used up",
     StopReason.INTERRUPT: "stopped",
-    StopReason.FAILING: "nothing works",
+    StopReason.FAILING: "all trials fail",
     StopReason.ERROR: "stopped",
 }
 _NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 
 
 def show_end(run: Run, console: Console, stop: Stop) -> None:
-    """Print the table and write the report, whatever ended the run."""
+    """Print the table and write the report of a run, for whatever reason it ended."""
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
     if ok:
@@ -62,7 +62,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
         out.print()
         out.print(describe_conclusion(summary, run))
         _write_report(run, summary, console)
-    # The conclusion names the failures of a run with values, and the error of `exit_with_status` a single reason.
+    # In a run with values, the conclusion names the failures; in a failing run, the error of `exit_with_status`.
     for trial in failed[: 0 if ok or stop.reason == StopReason.FAILING else 5]:
         console.print(f"failed: {trial.trial}: {strip_control_characters(trial.reason)}", style="red")
         if trial.hint:
@@ -71,20 +71,20 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
 
 
 def exit_with_status(run: Run, stop: Stop) -> None:
-    """Raise the error or exit code with which the command ends; do nothing after success."""
+    """Raise TareError or typer.Exit for a run that did not succeed; do nothing for one that did."""
     if stop.reason == StopReason.INTERRUPT:
-        print_status(f"go on with: tare run --resume {run.folder}")
+        print_status(f"resume with: tare run --resume {run.folder}")
         raise typer.Exit(INTERRUPTED)
     if stop.reason == StopReason.FAILING:
         raise _all_failed_error(run)
     if stop.reason == StopReason.ERROR:
-        raise TareError(stop.detail, f"fix this, then run tare clean, and tare run --resume {run.folder}")
+        raise TareError(stop.detail, f"fix this, run tare clean, then tare run --resume {run.folder}")
     if all(trial.status != "ok" for trial in run.trials):
-        raise TareError("nothing could be measured", f"`tare show {run.folder}` lists the trials with their reasons")
+        raise TareError("nothing could be measured", f"see the reasons: tare show {run.folder}")
 
 
 def _all_failed_error(run: Run) -> TareError:
-    """Return the error of a run that has stopped because all trials failed for one reason."""
+    """Return the error of a run that stopped because all trials fail for one reason."""
     last = {trial.workload: trial for trial in run.trials if trial.status == "failed"}
     reasons = [
         strip_control_characters(trial.reason)
@@ -94,9 +94,9 @@ def _all_failed_error(run: Run) -> TareError:
     ]
     hints = [strip_control_characters(trial.hint) for trial in last.values() if trial.hint]
     stacks = {trial.stack for trial in run.trials if trial.status == "failed"}
-    whose = "every stack fails for one reason" if len(stacks) > 1 else f"on {stacks.pop()}, which all are compared with"
-    what = f"nothing could be measured: {whose}: {'; '.join(reasons)}"
-    return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"`tare show {run.folder}` lists the trials"]))
+    scope = "every stack fails for one reason" if len(stacks) > 1 else f"on the baseline {stacks.pop()}"
+    what = f"nothing could be measured: {scope}: {'; '.join(reasons)}"
+    return TareError(what, "; ".join([*dict.fromkeys(hints)] or [f"see the trials: tare show {run.folder}"]))
 
 
 def _write_report(run: Run, summary: Summary, console: Console) -> None:
@@ -105,7 +105,7 @@ def _write_report(run: Run, summary: Summary, console: Console) -> None:
         pages = write_report([run], summaries=[summary])
         call_hooks("after_run", run)
     except OSError as error:
-        console.print(f"no report: {format_os_error(error)}; later: tare report {run.folder}", style="red")
+        console.print(f"no report: {format_os_error(error)}; write it later: tare report {run.folder}", style="red")
         return
     seconds = format_duration(round(time.monotonic() - began, 1))
     console.print(f"report: {pages[0]} (written in {seconds})")
@@ -113,9 +113,12 @@ def _write_report(run: Run, summary: Summary, console: Console) -> None:
 
 def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     suite: Annotated[Path | None, typer.Argument(help="The suite to run (TOML file).", show_default=False)] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-SUITE].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder to create [default: runs/TIME-SUITE].", metavar="FOLDER")
+    ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Time limit of the measurement, such as 30m, which ends with a block.")
+        str | None,
+        typer.Option(help="Time limit of the measurement, such as 30m, which ends with a block.", metavar="TIME"),
     ] = None,
     blocks: Annotated[
         str | None, typer.Option(help="Measure exactly these blocks, such as 1-4,9.", metavar="NUMBERS")
@@ -127,7 +130,10 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no other tare runs on this machine.")] = False,
 ) -> None:
-    """Run every workload of a suite in every stack, in randomized blocks, and write the report."""
+    """Measure a suite and write its report.
+
+    Every workload runs in every stack, in randomized blocks.
+    """
     seconds, numbers, at = _parse_budget(budget), _parse_block_numbers(blocks), (port or 0) if serve or port else None
 
     def create_job() -> Job:
@@ -138,33 +144,34 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     while wait:
         wait_for_lock(partial(print_status, style="dim"))
         try:
-            run_suite(create_job(), "run", at)  # a run to go on with may have grown
-        except LockHeld:  # by another one that waited
+            run_suite(create_job(), "run", at)  # read again: a run to resume may have grown meanwhile
+        except LockHeld:  # another waiting process was faster
             continue
         return
     run_suite(job, "run", at)
 
 
 def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str, ...]:
-    """Return the stacks of `--on`, separated by commas, or by default bare metal and all usable stacks.
+    """Return the stacks that `--on` lists, separated by commas; bare metal and all usable stacks if `on` is None.
 
-    `quickly` restricts the default to stacks that start quickly. Raises TareError if only bare metal is left.
+    `quickly` restricts the default to stacks that start quickly. Raises TareError if only bare metal remains.
     """
     if on is not None:
         return tuple(name.strip() for name in on.split(",") if name.strip())
     isolate_mounts()
     with Console(stderr=True).status("looking at this machine"):
-        found = list_usable(LocalHost(), quick_only=quickly)
-    if len(found) < 2:
-        what = "nothing here starts quickly but bare metal" if quickly else "nothing can be used here but bare metal"
-        raise TareError(what, "`tare doctor` says what may be installed")
-    return found
+        usable = list_usable(LocalHost(), quick_only=quickly)
+    if len(usable) < 2:
+        what = "only bare metal starts quickly here" if quickly else "only bare metal is usable here"
+        raise TareError(what, "see what can be installed: tare doctor")
+    return usable
 
 
 def run_suite(job: Job, command: str, port: int | None = None) -> None:
-    """Run a suite, print its table and write its report; raises typer.Exit after Ctrl-C, and TareError.
+    """Run a suite, print its table and write its report; raises TareError, or typer.Exit after Ctrl-C.
 
-    If a port is given, the report is served on the loopback address meanwhile; 0 chooses a free port.
+    With a port, the report is served on the loopback address during the run. Port 0 selects a free port; None serves
+    nothing.
     """
     require_root(f"tare {command} …")
     console = Console(stderr=True)
@@ -175,7 +182,7 @@ def run_suite(job: Job, command: str, port: int | None = None) -> None:
         show_end(job.journal.run, console, stop)
         if served:
             served.end()
-    with suppress(LockHeld), lock_this_machine():  # after the answer, and in nobody's measurement
+    with suppress(LockHeld), lock_this_machine():  # not while another run measures; it removes the layers later
         discard_old_layers()
     exit_with_status(job.journal.run, stop)
 
@@ -195,20 +202,17 @@ def _create_job(suite: Path | None, out: Path | None, budget_seconds: float | No
 
 
 def _parse_budget(budget: str | None) -> float | None:
-    try:
-        seconds = None if budget is None else parse_duration(budget)
-    except ValueError as error:
-        raise UsageError(f"--budget {budget}: {error}", "for example --budget 5m") from error
+    seconds = None if budget is None else parse_option("--budget", budget, parse_duration, "5m")
     if seconds == 0:
-        raise UsageError(f"--budget {budget}: a budget is more than 0", "for example --budget 5m")
+        raise UsageError(f"--budget {budget}: a budget must be above 0", "for example --budget 5m")
     return seconds
 
 
 def _parse_block_numbers(blocks: str | None) -> frozenset[int]:
-    """Read numbers of blocks, which count from 1 for users, `1-4,9`; none for all."""
+    """Return the indices of the blocks of `--blocks`, which count from 1, such as `1-4,9`; empty for all blocks."""
     if blocks is None:
         return frozenset()
     numbers = parse_cpu_list(blocks) if _NUMBERS.fullmatch(blocks) else ()
     if not numbers or 0 in numbers:
-        raise UsageError(f"--blocks {blocks}: these are no numbers of blocks", "for example --blocks 1-4,9")
+        raise UsageError(f"--blocks {blocks}: not a list of block numbers", "for example --blocks 1-4,9")
     return frozenset(number - 1 for number in numbers)

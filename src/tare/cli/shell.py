@@ -1,7 +1,7 @@
 """Command `tare shell`: a shell or a command in an instance of a stack.
 
-An interactive shell needs a terminal. The image's `script` makes one inside, and tare passes every key on to it, which
-works through container engines and SSH. If the inside has no terminals (a chroot), the shell uses ours.
+An interactive shell needs a terminal. The image's `script` creates one inside the instance, and tare passes every key
+to it, which works through container engines and SSH. An instance without terminals (a chroot) uses tare's terminal.
 """
 
 from __future__ import annotations
@@ -57,21 +57,24 @@ def shell(
         bool, typer.Option("--client", help=f"Run on the client; {ADDRESS} is the instance's address.")
     ] = False,
 ) -> None:
-    """Start an instance as in a trial, open a shell or run a command in it, then remove the instance."""
-    asked = _read_request(stack, suite)
-    if asked.stack.layers[0].family == "unikernel" and not client:
-        what = f"{stack} has no inside: a unikernel is one application, without a shell"
-        raise UsageError(what, f"tare shell {stack} --client gives a shell on the client")
+    """Open a shell or run a command in an instance of a stack.
+
+    The instance starts as in a trial, and is removed at the end.
+    """
+    request = _read_request(stack, suite)
+    if request.stack.layers[0].family == "unikernel" and not client:
+        what = f"{stack} has no shell: a unikernel is one application"
+        raise UsageError(what, f"get a shell on the client: tare shell {stack} --client")
     require_root("tare shell …")
     with lock_this_machine(), interruptible():
         isolate_mounts()
-        with running_instance(asked, partial(print_status, style="dim")) as setup:
+        with running_instance(request, partial(print_status, style="dim")) as setup:
             code = _run_command(setup, stack, client, tuple(command or ()))
     raise typer.Exit(code)
 
 
 def _read_request(name: str, suite: Path | None) -> ShellRequest:
-    """Find the stack in the suite; without a suite, use the defaults."""
+    """Return the request for a stack of the suite, or with defaults if `suite` is None; raises UsageError."""
     if suite is None:
         return ShellRequest(create_stack(name))
     read = read_suite(suite)
@@ -85,14 +88,14 @@ def _read_request(name: str, suite: Path | None) -> ShellRequest:
 
 
 def _run_command(setup: MeasurementContext, name: str, client: bool, command: tuple[str, ...]) -> int:
-    """Run the command, or a shell; return its exit code."""
+    """Run the command, or a shell if it is empty; return the exit code."""
     host = setup.client if client else setup.instance.inside
     if host is None:
-        raise TareError(f"{name} has no inside", f"tare shell {name} --client gives a shell on the client")
+        raise TareError(f"{name} has no shell", f"get a shell on the client: tare shell {name} --client")
     interactive = not command and os.isatty(0) and os.isatty(1)
-    if setup.start_command and not client:  # an image that others have built: it may have no tools
+    if setup.start_command and not client:  # a user-supplied image may have no `env`, so nothing is run in front
         return run_interactive(host.command_line(*(command or (TOOLS, "sh"))), "shared" if interactive else "kept")
-    # An engine's own way into a container has variables that commands of a trial do not have.
+    # `docker exec` and similar commands set variables that commands of a trial do not have.
     variables = ("-i", *ENVIRONMENT, *([f"{ADDRESS}={setup.instance.address or ''}"] if client else []))
     if not interactive:
         return run_interactive(host.command_line("env", *variables, *(command or ("sh",))), "kept")
@@ -105,7 +108,7 @@ def _run_shell(host: Host, environment: tuple[str, ...], prompt: str) -> int:
     if host.run("test", "-e", "/dev/pts/ptmx", timeout=_SECONDS, check=False).exit_code:
         return run_interactive(host.command_line(*environment, *bash), "shared")
     columns, rows = shutil.get_terminal_size()
-    # `script` copies the settings of our terminal, if it sees it; ours is in raw mode.
+    # `script` copies the settings of tare's terminal, which is in raw mode.
     line = f"stty sane rows {rows} columns {columns}; exec {shlex.join(bash)}"
     script = ("script", "--quiet", "--return", "--command", line, "/dev/null")
     return run_interactive(host.command_line(*environment, *script), "passed")
@@ -113,9 +116,9 @@ def _run_shell(host: Host, environment: tuple[str, ...], prompt: str) -> int:
 
 @dataclass(frozen=True)
 class ShellRequest:
-    """A stack, with the machines, limits and image of a suite.
+    """Stack to start, with the machines, limits and image of a suite.
 
-    The image has the packages of these workloads; where `workloads` is None, of all but those with large packages.
+    The image has the packages of `workloads`; if that is None, of all workloads without large packages.
     """
 
     stack: Stack
@@ -127,7 +130,7 @@ class ShellRequest:
 
 @contextmanager
 def running_instance(request: ShellRequest, report_step: Callable[[str], None]) -> Iterator[MeasurementContext]:
-    """Start an instance and remove it after the block. Raises Unavailable where the stack cannot run."""
+    """Context manager: start an instance, and remove it after the block; raises Unavailable if the stack cannot run."""
     stack = request.stack
     main = resolve_image(request.image, request.workloads, report_step)
     with connect_machines(request.hosts, main, request.limits.cpus) as hosts:

@@ -1,4 +1,4 @@
-"""Command `tare show`: one trial in full, or the list of a run's trials."""
+"""Command `tare show`: the list of a run's trials, or one trial in full."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def show(
         bool, typer.Option("--all", help="Show the command and the raw output of every turn.")
     ] = False,
 ) -> None:
-    """Show the values, commands, raw output and cautions of a trial, or list the trials of a run."""
+    """List the trials of a run, or show one in full."""
     loaded = read_run(run)
     trials = add_file_system_cautions(loaded.trials, loaded.record.baseline)
     if trial is None:
@@ -52,11 +52,11 @@ def show(
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
         more = sum(each.label == raw.label for each in outputs) - 1
         if more and not all_turns:
-            console.print(f"… and {format_count(more, 'more turn')} of {raw.label}: --all", style="dim")
+            console.print(f"… {format_count(more, 'more turn')} of {raw.label}; show with --all", style="dim")
 
 
 def _first_outputs(outputs: Sequence[RawOutput]) -> list[RawOutput]:
-    """Return the first output of each label that holds a value, or the first one where none does."""
+    """Return for each label the first output that is no warm-up; the first output if all are warm-ups."""
     first: dict[str, RawOutput] = {}
     for raw in outputs:
         if first.setdefault(raw.label, raw).warm_up and not raw.warm_up:
@@ -67,43 +67,43 @@ def _first_outputs(outputs: Sequence[RawOutput]) -> list[RawOutput]:
 def _print_values(trial: Trial, console: Console) -> None:
     for value in (*trial.values, *trial.quarantined):
         point = f" at {value.point:g}" if value.point is not None else ""
-        kept = "  quarantined: " if trial.quarantined else "  "
+        prefix = "  quarantined: " if trial.quarantined else "  "
         quantity = format_quantity(value.value, value.unit)
-        text = f"{kept}{value.metric}{point}: {quantity}{_describe_mean_of_turns(value, trial)}"
+        text = f"{prefix}{value.metric}{point}: {quantity}{_describe_mean_of_turns(value, trial)}"
         console.print(text, soft_wrap=True)
     if len(trial.turns) > 1:
         console.print(_describe_turn_times(trial.turns))
 
 
 def _describe_mean_of_turns(value: MeasuredValue, trial: Trial) -> str:
-    """Describe of how many turns a value is the mean, and which was the slowest."""
+    """Return the number of turns of a value, their median and the slowest turn; "" for a value without turns."""
     if not value.turns:
         return ""
     slowest = (min if value.better == "higher" else max)(value.turns)
-    middle, last = (format_quantity(each, value.unit) for each in (median(value.turns), slowest))
+    middle, extreme = (format_quantity(each, value.unit) for each in (median(value.turns), slowest))
     number = trial.first_round + value.turns.index(slowest) + 1
-    return f", mean of {len(value.turns)} turns (median {middle}, slowest {last} in round {number})"
+    return f", mean of {len(value.turns)} turns (median {middle}, slowest {extreme} in round {number})"
 
 
 def _describe_turn_times(turns: Sequence[Turn]) -> str:
-    """Describe how long the turns took, and at most how much of the CPU time the hypervisor gave to others."""
-    own, last = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
-    kept = f"{len(turns)} turns: {format_duration(round(own, 3))}"
-    text = f"{kept} of the {format_duration(round(last - turns[0].began, 3))} from its first to its last"
+    """Return the time of all turns, the time from their first begin to their last end, and the largest steal time."""
+    measured, end = sum(turn.seconds for turn in turns), max(turn.began + turn.seconds for turn in turns)
+    text = f"{len(turns)} turns: {format_duration(round(measured, 3))}"
+    text += f" in {format_duration(round(end - turns[0].began, 3))}"
     steal = max((turn.steal or 0.0 for turn in turns), default=0.0)
     return f"{text}; at most {100 * steal:.0f} % steal time in a turn" if steal else text
 
 
 def _print_sampling_rate(run: Run, trial: Trial, console: Console) -> None:
-    """Print how often the instance was sampled, if its telemetry is there."""
+    """Print the sampling rate of the instance; nothing without telemetry."""
     for file in telemetry_files(run.folder, trial):
         try:
             samples, seconds = count_samples(file, trial.trial)
         except OSError as error:
             console.print(f"telemetry: {file}: {error}", soft_wrap=True)
             continue
-        pace = f", {(samples - 1) / seconds:.1f} a second of {1 / run.record.sample_seconds:g}" if seconds else ""
-        console.print(f"telemetry: {samples} samples{pace}")
+        rate = f", {(samples - 1) / seconds:.1f} of {1 / run.record.sample_seconds:g} per second" if seconds else ""
+        console.print(f"telemetry: {samples} samples{rate}")
 
 
 def _list_trials(trials: Sequence[Trial]) -> None:
@@ -111,8 +111,8 @@ def _list_trials(trials: Sequence[Trial]) -> None:
     for column in ("trial", "status", "seconds", "reason or cautions"):
         table.add_column(column, overflow="fold")
     for trial in trials:
-        doubts = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
-        table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", doubts)
+        remarks = trial.reason or ", ".join(dict.fromkeys(caution.kind for caution in trial.cautions))
+        table.add_row(trial.trial, trial.status, f"{trial.seconds:.1f}", remarks)
     create_console(_PIPED).print(table)
 
 
@@ -126,15 +126,15 @@ def _print_trial(trial: Trial, console: Console, all_turns: bool) -> None:
     )
     if trial.footprint and trial.footprint.memory_bytes is not None:
         reported = trial.footprint.reported_bytes
-        inside = "" if reported is None else f"; the guest itself reports {format_size(reported)} as used"
+        inside = "" if reported is None else f"; the guest reports {format_size(reported)} as used"
         memory = f"{format_size(trial.footprint.memory_bytes)} in {trial.footprint.processes} processes"
         console.print(f"memory: {memory}{inside}")
     for layer in trial.layers:
-        layers_bytes = layer.footprint.memory_bytes
-        cost = "" if layers_bytes is None else f", {format_size(layers_bytes)} on its host"
+        memory_bytes = layer.footprint.memory_bytes
+        cost = "" if memory_bytes is None else f", {format_size(memory_bytes)} on its host"
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     for limit in limit_rows(trial.limits) if trial.limits else ():
-        console.print(f"limit on {limit.name}: {limit.asked} asked, {limit.seen} seen")
+        console.print(f"limit on {limit.name}: requested {limit.asked}, observed {limit.seen}")
     for file_system in trial.file_systems:
         console.print(f"file system under {file_system.path}: {file_system}")
     console.print(f"path: {trial.path}")
@@ -142,7 +142,7 @@ def _print_trial(trial: Trial, console: Console, all_turns: bool) -> None:
         console.print(f"{name}: {text}")
     for caution in trial.cautions:
         console.print(f"caution: {caution.kind}: {caution.text}", style="yellow")
-    for kind in [CommandGroup(argv, 0) for argv in trial.commands] if all_turns else group_commands(trial.commands):
-        console.print(f"$ {shlex.join(kind.first)}", style="dim", soft_wrap=True)
-        if kind.more:
-            console.print(f"… {kind.rest}: --all", style="dim")
+    for group in [CommandGroup(argv, 0) for argv in trial.commands] if all_turns else group_commands(trial.commands):
+        console.print(f"$ {shlex.join(group.first)}", style="dim", soft_wrap=True)
+        if group.more:
+            console.print(f"… {group.rest}; show with --all", style="dim")

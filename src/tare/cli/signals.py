@@ -1,7 +1,7 @@
-"""Signals: the first one stops a run in an orderly way.
+"""Signal handlers: the first signal stops a run in an orderly way.
 
-While libraries load, Ctrl-C ends the command at once, as nothing has been done yet. An exception would not do then:
-what pydantic calls while it builds a validator drops it, and the command would go on.
+While libraries load, Ctrl-C ends the process at once, because nothing needs cleanup yet. KeyboardInterrupt would not
+end it: pydantic drops the exception while it builds a validator, and the command would continue.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ INTERRUPTED = 130  # 128 + SIGINT, as a shell gives it
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Turn the first SIGINT, SIGTERM or SIGHUP into an orderly stop.
+    """Context manager: raise KeyboardInterrupt at the first SIGINT, SIGTERM or SIGHUP.
 
-    A second one does not interrupt the cleaning up. Under `nohup`, the run goes on without its terminal. Where a
-    library drops the exception, `heed_stop` raises it again.
+    Later signals are ignored, so that they do not interrupt the cleanup. Under `nohup`, the run continues without its
+    terminal. If a library drops the exception, `raise_if_interrupted` raises it again.
     """
     from tare.hosts.process import STOP_REQUESTED  # noqa: PLC0415 - `tare --help` starts without it
 
@@ -45,15 +45,21 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def stop_event() -> Iterator[threading.Event]:
-    """Set an event at the first SIGINT, SIGTERM or SIGHUP; a second one ends this process as usual."""
-    asked = threading.Event()
-    with _handle_first_signal(_restore_handlers, asked.set):
-        yield asked
+    """Context manager: yield an event that the first SIGINT, SIGTERM or SIGHUP sets.
+
+    The second signal ends this process.
+    """
+    event = threading.Event()
+    with _handle_first_signal(_restore_handlers, event.set):
+        yield event
 
 
 @contextmanager
 def _handle_first_signal(then: Callable[[_Handlers], None], notify: Callable[[], None]) -> Iterator[None]:
-    """At the first signal in the block, let `then` say what becomes of the next ones, and call `notify`."""
+    """Context manager: at the first signal, call `then` with the earlier handlers, and `notify`.
+
+    `then` decides how later signals are handled.
+    """
     from tare.hosts.process import STOP_SIGNALS  # noqa: PLC0415 - `tare --help` starts without it
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
@@ -62,8 +68,9 @@ def _handle_first_signal(then: Callable[[_Handlers], None], notify: Callable[[],
             _detach_terminal()
         notify()
 
-    unheard = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
-    before: _Handlers = {each: signal.getsignal(each) for each in STOP_SIGNALS if each != unheard}
+    # `nohup` ignores SIGHUP, and the run must survive the end of its terminal.
+    ignored = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None
+    before: _Handlers = {each: signal.getsignal(each) for each in STOP_SIGNALS if each != ignored}
     for each in before:
         signal.signal(each, stop)
     try:
@@ -78,23 +85,26 @@ def _restore_handlers(before: _Handlers) -> None:
 
 
 def _detach_terminal() -> None:
-    """Discard output to a terminal that is gone, which would raise an error for each line."""
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    """Redirect the standard streams of a closed terminal to /dev/null; files stay.
+
+    Each line of the cleanup would otherwise raise an OSError.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         with suppress(OSError):
             if not stat.S_ISREG(os.fstat(number).st_mode):
-                os.dup2(nowhere, number)
-    os.close(nowhere)
+                os.dup2(null, number)
+    os.close(null)
 
 
 def end_at_interrupt() -> None:
-    """End at Ctrl-C from now on, unless somebody has decided otherwise, as `nohup` does."""
+    """End the process at Ctrl-C from now on, unless the parent has set SIGINT to be ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _exit_now)
 
 
 def raise_at_interrupt() -> None:
-    """Raise KeyboardInterrupt at Ctrl-C again."""
+    """Undo `end_at_interrupt`: Ctrl-C raises KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _exit_now:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""Command `tare try`: one command on bare metal and in the usable stacks, without a suite."""
+"""Command `tare try`: comparison of one command on bare metal and other stacks, without a suite."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tare.suites.tables import read_source
 from tare.suites.user_files import collect_files
 
 _BUDGET = "2m"
-# A block runs the command twice on three stacks or more. A run of more than a sixth of the budget leaves no block.
+# A block runs the command twice on three stacks or more: a run of over a sixth of the budget leaves no block.
 _RUNS, _MIN_TIMEOUT, _MAX_TIMEOUT = 6, 5.0, 3600.0
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 
@@ -35,7 +35,7 @@ _On = Annotated[
     ),
 ]
 _Package = Annotated[
-    list[str] | None, typer.Option(help="A Debian package to install into the image; repeatable.", metavar="P")
+    list[str] | None, typer.Option(help="A Debian package to install into the image; repeatable.", metavar="NAME")
 ]
 _From = Annotated[
     str,
@@ -59,9 +59,10 @@ _Metric = Annotated[
     typer.Option(
         help="A number of the output: a regular expression with {number}, such as 'total: {number} s', or a JSON "
         "pointer; then ' -> NAME UNIT lower' or part of it. Repeatable; more is better unless lower is given.",
+        metavar="PATTERN",
     ),
 ]
-_Prepare = Annotated[str, typer.Option(help="A command to run before each run, not measured.")]
+_Prepare = Annotated[str, typer.Option(help="A command to run before each run, not measured.", metavar="COMMAND")]
 _WarmUp = Annotated[
     int | None, typer.Option(help="Warm-up runs in each instance, not measured [default: 1].", metavar="N")
 ]
@@ -69,11 +70,13 @@ _Timeout = Annotated[
     str, typer.Option(help="Time limit of a run [default: a sixth of the budget, at least 5 s].", metavar="TIME")
 ]
 _Budget = Annotated[str, typer.Option(help="Time limit of the measurement, which ends with a block.", metavar="TIME")]
-_Margin = Annotated[str, typer.Option(help="The smallest difference that matters [default: 3%].", metavar="P")]
+_Margin = Annotated[str, typer.Option(help="The smallest difference that matters [default: 3%].", metavar="PERCENT")]
 _Save = Annotated[
     Path | None, typer.Option(help="Write the equivalent suite to this file, and start nothing.", metavar="FILE")
 ]
-_Out = Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-try-NAME].")]
+_Out = Annotated[
+    Path | None, typer.Option(help="Run folder to create [default: runs/TIME-try-NAME].", metavar="FOLDER")
+]
 
 
 def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command line
@@ -91,7 +94,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     save: _Save = None,
     out: _Out = None,
 ) -> None:
-    """Run one command on bare metal and on other stacks, and compare its cost.
+    """Compare the cost of one command on bare metal and other stacks.
 
     The command runs in a Debian image with the packages of --package, as root, without a terminal and with an empty
     standard input. With --from, it runs in that image, as the image's configuration says. A program of this machine,
@@ -100,16 +103,16 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     if not command:
         raise UsageError("no command to try", _EXAMPLE)
     if source and package:
-        raise UsageError("--package is for an image of Debian's packages, and --from names another", "leave one out")
-    taken = collect_files(command, file or (), is_foreign_image=bool(source))
+        raise UsageError("--package and --from exclude each other", "leave out one of them")
+    collected = collect_files(command, file or (), is_foreign_image=bool(source))
     if on is None:
         require_root("tare try …")
-    tried = AdhocSuite(
-        command=taken.command,
+    adhoc = AdhocSuite(
+        command=collected.command,
         stacks=select_stacks_to_run(on, quickly=True),
         packages=tuple(package or ()),
         source=_make_absolute(source),
-        files=taken.files,
+        files=collected.files,
         metrics=tuple(metric or ()),
         prepare=prepare,
         warm_up=warm_up,
@@ -117,10 +120,10 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
         budget=budget,
         margin=margin,
     )
-    text = tried.suite_text()
+    text = adhoc.suite_text()
     suite = parse_adhoc_suite(text, "tare try")
-    for place, path in taken.files:
-        print_status(f"to be copied into the image: {path}, as {place}", style="dim")
+    for place, path in collected.files:
+        print_status(f"copying into the image: {path}, as {place}", style="dim")
     _warn_about_stdin()
     if save is None:
         run_suite(new_job(suite, out), "try")
@@ -129,7 +132,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
 
 
 def _make_absolute(source: str) -> str:
-    """Return an image's name with an absolute path; unchanged if it is none, as the suite then says why."""
+    """Return the name of an image with an absolute path; unchanged if it is invalid, as the suite reports the fault."""
     try:
         return str(read_source(source)) if source else ""
     except UsageError:
@@ -137,7 +140,7 @@ def _make_absolute(source: str) -> str:
 
 
 def _timeout_for_budget(budget: str) -> str:
-    """Return how long a run may take within a budget; empty for a budget that the suite will refuse."""
+    """Return the time limit of a run within a budget; "" for an invalid budget, which the suite reports."""
     try:
         seconds = parse_duration(budget)
     except ValueError:
@@ -146,15 +149,15 @@ def _timeout_for_budget(budget: str) -> str:
 
 
 def _warn_about_stdin() -> None:
-    """Warn where the shell gives tare a file as standard input, as in `tare try -- gzip < FILE`."""
-    with suppress(OSError):  # it may be closed
-        given = os.fstat(0)
-        if stat.S_ISREG(given.st_mode) and given.st_size:
+    """Warn if standard input is a file, as in `tare try -- gzip < FILE`."""
+    with suppress(OSError):  # standard input may be closed
+        status = os.fstat(0)
+        if stat.S_ISREG(status.st_mode) and status.st_size:
             how = "put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'"
-            print_status(f"the command has an empty standard input, not the file that tare has: {how}", style="yellow")
+            print_status(f"the command gets an empty standard input, not your file: {how}", style="yellow")
 
 
 def _save_suite(path: Path, text: str) -> None:
     with convert_write_errors(path, "choose another name"), path.open("x", encoding="utf-8") as file:
         file.write(text)
-    print_status(f"{path} is the suite; run it with: tare run {path}")
+    print_status(f"{path} written; run it with: tare run {path}")

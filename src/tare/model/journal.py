@@ -309,7 +309,12 @@ def load_record(folder: Path) -> RunRecord:
 
 
 def _not_a_run(folder: Path, error: OSError) -> UsageError:
-    what = f"{error.filename or folder}: {error.strerror or error}"
+    if not folder.is_dir():
+        what = "no such folder"
+    elif isinstance(error, FileNotFoundError):
+        what = f"it has no {Path(error.filename).name}"
+    else:
+        what = f"{error.filename or folder}: {format_os_error(error)}"
     return UsageError(f"{folder}: not a run: {what}", "give the folder that `tare run` printed")
 
 

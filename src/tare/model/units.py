@@ -95,10 +95,16 @@ def parse_margin(text: object) -> float:
 
 def parse_margin_option(text: str | None) -> float | None:
     """Parse the command-line option --margin to a share; None if it was not given. Raises UsageError."""
+    return None if text is None else parse_option("--margin", text, parse_margin, "3%")
+
+
+def parse_option(option: str, text: str, parse: Callable[[str], float], example: str) -> float:
+    """Parse the value of a command-line option; raises UsageError with an example of the option."""
     try:
-        return None if text is None else parse_margin(text)
+        return parse(text)
     except ValueError as error:
-        raise UsageError(f"--margin {text}: {error}", "for example --margin 3%") from error
+        problem = str(error).partition(", for example")[0]  # the hint has an example of this option
+        raise UsageError(f"{option} {text}: {problem}", f"for example {option} {example}") from error
 
 
 Percent = Annotated[float, BeforeValidator(parse_percent, json_schema_input_type=str)]

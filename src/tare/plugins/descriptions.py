@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import os
 import shutil
+import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ _TEST_LABELS = {
     "emulated": "on the real thing, in an emulated machine",
     "stand-in": "only against a program that stands in for its tool",
 }
+_WIDTH = 100
 _ROOT_PATH_FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # on root's PATH, but not on every user's
 
 
@@ -83,20 +85,31 @@ def description_lines(plugin_type: registry.PluginType, name: str) -> Iterator[s
     """Yield the lines of a plug-in's text description: its module docstring, settings and declarations."""
     plugin = registry.find(plugin_type, name)
     entry = _describe_plugin(plugin_type, name)
-    yield from (f"{entry['name']}: {entry['title']}", "", _module_docstring(plugin), "", "Settings and their defaults:")
+    yield from (f"{entry['name']}: {entry['title']}", "", _describe_module(plugin), "", "Settings and their defaults:")
     yield from (f"    {setting}" for setting in format_settings(plugin) or ("none",))
     if plugin_type == "technologies":
         isolation = f"{entry['isolation']} ({entry['isolates']})"
         rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
         rest["Also named"] = ", ".join(entry["also"])
-        rest["Not equal inside"] = list_by_reason(entry["differs"].items())
     else:
         metrics = "; ".join(
             f"{metric['name']} in {metric['unit']}, {metric['better']} is better" for metric in entry["metrics"]
         )
-        packages = {"Packages in the image": "packages", "Packages of its load": "client_packages"}
+        packages = {"Packages in the image": "packages", "Packages of the load generator": "client_packages"}
         rest = {"Metrics": metrics, **{title: ", ".join(entry[key]) for title, key in packages.items()}}
     yield from ("", *(f"{title}: {text}" for title, text in rest.items() if text))
+    if differences := entry.get("differs"):
+        yield "Differs from other instances:"
+        for line in list_by_reason(differences.items()):
+            yield from textwrap.wrap(line, _WIDTH, initial_indent="    ", subsequent_indent="      ")
+
+
+def _describe_module(plugin: type[Any]) -> str:
+    """Return the docstring of a plug-in's module, without the title that it repeats in front of a colon."""
+    text = _module_docstring(plugin)
+    name, colon, rest = text.partition(": ")
+    is_title = bool(colon) and (name == plugin.name or plugin.title.lower().startswith(name.lower()))
+    return f"{rest[:1].upper()}{rest[1:]}" if is_title else text
 
 
 def _module_docstring(plugin: type[Any]) -> str:

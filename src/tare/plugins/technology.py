@@ -322,12 +322,12 @@ class Technology(ABC):
         raise Unavailable(f"{self.name} provisions no machine", "report this bug of its plug-in")
 
 
-def list_by_reason(differences: Iterable[tuple[str, str]]) -> str:
-    """Return pairs of a pattern and its reason as text, in which each reason appears once after all its patterns."""
+def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a text for each reason: all patterns with this reason, and the reason in parentheses."""
     patterns: dict[str, dict[str, None]] = {}
     for pattern, reason in differences:
         patterns.setdefault(reason, {})[pattern] = None
-    return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in patterns.items())
+    return [f"{', '.join(names)} ({reason})" for reason, names in patterns.items()]
 
 
 def find_missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -79,7 +79,7 @@ class InsideCheck:
             more = f"; and {len(undeclared) - _MAX_SHOWN} more" if len(undeclared) > _MAX_SHOWN else ""
             log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MAX_SHOWN])) + more))
         if known := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
-            log.proof += (("not equal inside", known),)
+            log.proof += (("not equal inside", "; ".join(known)),)
 
 
 def read_conditions(inside: Host) -> Conditions:

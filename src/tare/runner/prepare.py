@@ -95,7 +95,7 @@ def problems_by_stack(stacks: Iterable[Stack], check: Callable[[Stack], Sequence
             problems = tuple(check(stack))
         except Exception as error:  # noqa: BLE001 - plug-ins are anybody's, and may raise anything
             reason = to_tare_error(error)
-            problems = (Problem(str(reason), reason.hint or "`tare doctor` says more"),)
+            problems = (Problem(str(reason), reason.hint or "see the reasons: tare doctor --all"),)
         if problems:
             problems_of[stack.name] = problems
     return problems_of

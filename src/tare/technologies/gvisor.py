@@ -84,11 +84,11 @@ class Gvisor(Crun):
         date = _DATE.search(version)
         if not self._has_systrap(host):
             year = date[1][:4] if date else "before 2023"
-            return (Problem(f"this runsc is of {year}: slower, and on the machine's network stack", install),)
+            return (Problem(f"runsc is from {year}: slower, and uses the host's network stack", install),)
         today = first_line(host, "date", "+%Y%m%d")
         if date is None or not today.isdigit() or int(today) - int(date[1]) <= _YEAR:
             return ()
-        return (Problem(f"this runsc is of {date[1][:4]}, over a year old", install),)
+        return (Problem(f"runsc is from {date[1][:4]}, over a year old", install),)
 
     def outdated_since(self, version: str) -> str:
         """Return the year of a runsc without systrap, such as Debian 12's; "" for a newer one."""

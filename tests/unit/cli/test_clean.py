@@ -110,8 +110,8 @@ def test_an_undo_that_takes_too_long_is_kept_and_the_others_are_done(
     code, said = cleaned()
     assert code == 3
     error, hint = said.splitlines()[-2:]
-    assert error == "error: not everything could be undone: on this machine: sh: did not end within 0.5 s"
-    assert hint == f"hint: fix this, then `tare clean` again; what is left to undo is in {ledgers}"
+    assert error == "error: not everything could be removed: on this machine: sh: did not end within 0.5 s"
+    assert hint == f"hint: fix this, then run tare clean again; the rest is recorded in {ledgers}"
     assert not any(thing.exists() for thing in (first, last, other))
     assert {path: left.entries for path, left in read_pending_undos(ledgers).items()} == {path: (SLOW,)}
     assert (tmp_path / "home" / "instances" / "tare-1").exists()
@@ -127,7 +127,9 @@ def test_an_undo_that_fails_is_said_and_kept_and_the_others_are_done(
     assert code == 3
     assert said.splitlines()[0] == "undone: rmdir /tmp/tare-gone"
     assert said.splitlines()[1].startswith(f"not undone: rmdir {busy}"[:120])
-    assert "error: not everything could be undone: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
+    assert (
+        "error: not everything could be removed: on this machine: rmdir: exit code 1: rmdir: failed to remove" in said
+    )
     assert not thing.exists()
     assert read_pending_undos(ledgers) == {path: PendingUndo(None, (("rmdir", str(busy)),))}
 
@@ -142,7 +144,7 @@ def test_a_machine_that_is_away_keeps_its_ledger_and_is_named(ledgers: Path, tmp
     assert code == 3
     lines = said.splitlines()
     assert lines[0] == "not undone: 2 things on root@tare-nowhere.invalid"
-    assert lines[-2].startswith("error: not everything could be undone: on root@tare-nowhere.invalid: SSH to ")
+    assert lines[-2].startswith("error: not everything could be removed: on root@tare-nowhere.invalid: SSH to ")
     assert not thing.exists()
     assert [path.name for path in ledgers.iterdir()] == [away.name]
     assert away.read_text(encoding="utf-8") == before
@@ -164,8 +166,8 @@ def test_leftovers_of_a_run_with_another_home_need_clean_with_that_home(
     nothing = HostInventory({"links": frozenset({"tare-1"}), "ledgers": frozenset()})
     expected = f"tare run x.toml (process {os.getpid()}) was killed: TARE_HOME={ledgers.parent} tare clean"
     assert hint(nothing, killed) == expected
-    assert "look at each" in hint(nothing, replace(killed, home=str(tmp_path)))
-    assert "look at each" in hint(nothing, None)
+    assert "by hand" in hint(nothing, replace(killed, home=str(tmp_path)))
+    assert "by hand" in hint(nothing, None)
     assert cleaned()[0] == 0
 
 

@@ -152,7 +152,7 @@ def test_a_run_is_shown_as_lines_without_a_terminal_and_else_as_a_screen() -> No
 
 def test_the_screen_says_that_results_are_to_come() -> None:
     text = drawn(*screen())
-    assert "a row for each stack comes with its first turn" in text
+    assert "waiting for the first turn" in text
     assert "starting …" in text
 
 
@@ -170,7 +170,7 @@ def test_the_screen_knows_the_last_trial() -> None:
     view, console = screen()
     begin(view, after_it=None)
     view(TrialBegins(STEP))
-    assert "the last one" in drawn(view, console)
+    assert "last trial" in drawn(view, console)
 
 
 def test_the_screen_counts_the_turns_of_a_block_and_advances_the_bar() -> None:

@@ -71,7 +71,7 @@ def test_one_command_installs_what_packages_alone_fix(doctor: Doctor) -> None:
 def test_where_nothing_is_missing_nothing_is_printed_for_a_program(doctor: Doctor) -> None:
     code, out, err = doctor({"native": (), "osv": (YOURS,)}, "--fix")
     assert (code, out) == (0, "")
-    assert "nothing is missing that packages of Debian would fix" in err
+    assert "no package of Debian is missing" in err
 
 
 def test_apply_runs_it(doctor: Doctor, apt_get: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ def test_apply_runs_it(doctor: Doctor, apt_get: Path, monkeypatch: pytest.Monkey
     code, _, err = doctor({"crun": (CRUN,), "lxc": (LXC,)}, "--fix", "--apply")
     assert code == 0
     assert (apt_get / "words").read_text() == "install crun iproute2 lxc --yes --no-install-recommends\n"
-    assert "installed what crun, lxc lacked" in err
+    assert "installed packages for crun, lxc" in err
     (apt_get / "fails").touch()
     code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply")
     assert (code, err) == (3, "error: apt-get failed with exit code 1\nhint: apt-get install crun iproute2\n")
@@ -105,7 +105,7 @@ def test_each_distribution_has_its_own_command_and_names(
     code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply", own=own, release=release)
     assert code == 0
     assert (apt_get / "words").read_text().split() == [*command.split()[1:], *words.split()]
-    assert "installed what tare, crun lacked" in err
+    assert "installed packages for tare, crun" in err
 
 
 def test_what_a_distribution_does_not_have_is_named_as_debians(doctor: Doctor) -> None:
@@ -127,8 +127,8 @@ def test_who_may_not_install_or_has_no_apt_get_is_told(
     monkeypatch.setenv("PATH", str(apt_get / "nowhere"))
     code, _, err = doctor({"crun": (CRUN,)}, "--fix", "--apply")
     assert code == 3
-    assert "error: no apt-get here, for crun\n" in err
-    assert "install what these packages of Debian have: crun iproute2" in err
+    assert "error: apt-get is not installed: it would install packages for crun\n" in err
+    assert "install the contents of these packages of Debian: crun iproute2" in err
     assert not (apt_get / "words").exists()
 
 

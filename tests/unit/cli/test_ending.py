@@ -40,7 +40,7 @@ def printed(run: Run, reason: StopReason) -> list[str]:
 def test_the_one_reason_of_all_failures_is_the_error_and_is_said_once(tmp_path: Path) -> None:
     reason = "app: exit code 127:\npython3: not found"
     run = run_of(tmp_path, *(failed(stack, reason, "give it Python") for stack in ("native", "docker")))
-    assert printed(run, StopReason.FAILING) == ["nothing works: 0 trials ok, 2 failed"]
+    assert printed(run, StopReason.FAILING) == ["all trials fail: 0 trials ok, 2 failed"]
     with pytest.raises(TareError) as ended:
         exit_with_status(run, Stop(StopReason.FAILING))
     why = "app: exit code 127: python3: not found"
@@ -53,7 +53,7 @@ def test_workloads_have_a_reason_each(tmp_path: Path) -> None:
     run = run_of(tmp_path, *trials)
     with pytest.raises(TareError, match=r"one reason: dhrystone: no port; fio: no disk$") as ended:
         exit_with_status(run, Stop(StopReason.FAILING))
-    assert ended.value.hint == f"`tare show {run.folder}` lists the trials"
+    assert ended.value.hint == f"see the trials: tare show {run.folder}"
 
 
 def test_failures_for_different_reasons_are_listed(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_failures_for_different_reasons_are_listed(tmp_path: Path) -> None:
     with pytest.raises(TareError) as ended:
         exit_with_status(run, Stop(StopReason.PLAN))
     assert (str(ended.value), ended.value.exit_code) == ("nothing could be measured", 3)
-    assert ended.value.hint == f"`tare show {run.folder}` lists the trials with their reasons"
+    assert ended.value.hint == f"see the reasons: tare show {run.folder}"
 
 
 def test_a_run_ends_with_what_a_fleet_needs_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

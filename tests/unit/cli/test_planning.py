@@ -97,7 +97,7 @@ def foretold(folder: Path, pilot: Run, plan: Plan, stacks: str) -> dict[str, tup
     text = plan(path, "--margin", "1%", "--from", pilot)
     rows = re.findall(r"^redis +(\S+) +([\d.]+) % +(\d+) +(\d.*?)  ", text, re.MULTILINE)
     times = {about for _, _, _, about in rows}
-    assert all(f"in all about {time} until all such" in text for time in times if len(times) == 1)
+    assert all(f"total: about {time} until all of these" in text for time in times if len(times) == 1)
     return {stack: (float(deviation), int(blocks)) for stack, deviation, blocks, _ in rows}
 
 
@@ -141,9 +141,7 @@ def test_a_margin_that_is_none_is_refused(files: tuple[Path, Path], plan: Plan, 
 
 def test_a_margin_without_a_run_to_predict_from_is_refused(files: tuple[Path, Path], plan: Plan) -> None:
     text = plan(files[0], "--margin", "1%", code=2)
-    assert text == (
-        "error: --margin: what it takes is not known without a run\nhint: add --from RUN, a short or earlier run\n"
-    )
+    assert text == ("error: --margin requires --from\nhint: add --from RUN, a short or earlier run\n")
 
 
 @pytest.mark.parametrize("truth", [0.0, 0.05])

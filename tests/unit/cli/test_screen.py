@@ -91,10 +91,23 @@ def test_reasons_that_do_not_fit_are_counted() -> None:
     assert f"  … and {30 - shown} more" in lines
 
 
+def test_a_number_of_reasons_without_a_reason_takes_one_line() -> None:
+    odd = [technology(f"odd-{number}", Problem(f"reason {number}", "wait")) for number in range(5)]
+    shown = []
+    for sources in range(LINES):
+        noise = tuple(Noise(f"source {number}", "x" * 60, "noisy", "", "") for number in range(sources))
+        lines = said(technology("native"), *odd, noise=noise)
+        at = next(at for at, line in enumerate(lines) if line.startswith("Not usable here:"))
+        shown.append(tuple(lines[at : at + 2]))
+    assert ("Not usable here:", "  … and 5 more") not in shown
+    assert ("Not usable here:", "  odd-0  reason 0 → wait") in shown
+    assert any(first == "Not usable here: 5 more" for first, _ in shown)
+
+
 def test_where_noise_takes_all_lines_reasons_are_one_line() -> None:
     noise = tuple(Noise(f"source {number}", "x" * 70, "noisy", "", "") for number in range(20))
     lines = said(technology("native"), technology("odd", Problem("it is odd", "wait")), noise=noise)
-    assert [line for line in lines if "this machine" in line or "odd" in line] == ["Not on this machine: 1 more"]
+    assert [line for line in lines if "Not usable" in line or "odd" in line] == ["Not usable here: 1 more"]
 
 
 @pytest.mark.parametrize("seed", range(100))

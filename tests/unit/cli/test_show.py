@@ -39,7 +39,7 @@ def test_how_often_a_trial_was_sampled_is_shown_beside_what_was_asked_for(
     write_rows(
         folder / "telemetry" / f"{name}.parquet", [*rows, TelemetryRow(9.0, "another", UsageReading(1.0, 1.0))], 0.0
     )
-    assert "telemetry: 9 samples, 4.0 a second of 10\n" in call("show", folder, trial.trial).out
+    assert "telemetry: 9 samples, 4.0 of 10 per second\n" in call("show", folder, trial.trial).out
 
 
 def test_telemetry_that_cannot_be_read_is_reported(tmp_path: Path, call: Call) -> None:
@@ -95,8 +95,8 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_pa
     assert "requests/s in round 12)" in shown
     assert "slowest 700 ms in round 13)" in shown
     assert shown.count("mean of 4 turns") == 2
-    assert "5 turns: 500 ms of the 2.1 s from its first to its last; at most 34 % steal time in a turn" in shown
-    assert "output 1 … and 4 more turns of GET 50: --all" in shown
+    assert "5 turns: 500 ms in 2.1 s; at most 34 % steal time in a turn" in shown
+    assert "output 1 … 4 more turns of GET 50; show with --all" in shown
     assert "output 0" not in shown
     assert "last words" in shown
     shown = call("show", folder, trial.trial, "--all").out
@@ -112,9 +112,9 @@ def test_one_command_of_each_kind_is_shown_unless_all_are_requested(tmp_path: Pa
     assert call("show", folder, trial.trial).out.splitlines()[-6:] == [
         "$ mount 1",
         "$ load-a -n 0",
-        "… and 29 more like it, with other numbers: --all",
+        "… and 29 more like it, with other numbers; show with --all",
         "$ load-b -n 0",
-        "… and 29 more like it, with other numbers: --all",
+        "… and 29 more like it, with other numbers; show with --all",
         "$ umount one",
     ]
     shown = call("show", folder, trial.trial, "--all").out

@@ -23,7 +23,7 @@ def test_the_suite_that_it_would_run_is_saved_and_nothing_is_started(
     words = ("--package", "sysbench", "--metric", "per second: +([0-9.]+) -> rate events/s", "--margin", "2%")
     assert run(app, ["try", "--on", "native, gvisor", *words, "--save", str(path), "--", "sysbench", "cpu", "run"]) == 0
     said = capsys.readouterr()
-    assert (said.out, said.err.replace("\n", "")) == ("", f"{path} is the suite; run it with: tare run {path}")
+    assert (said.out, said.err.replace("\n", "")) == ("", f"{path} written; run it with: tare run {path}")
     suite = read_suite(path)
     workload = suite.workloads[0].workload
     assert isinstance(workload, UserCommand)
@@ -65,7 +65,7 @@ def test_options_behind_the_command_are_its_own_also_without_the_dashes(tmp_path
         (("--on", "native"), "error: no command to try\n"),
         (
             ("--from", "oci:a", "--package", "fio", "--", "true"),
-            "error: --package is for an image of Debian's packages",
+            "error: --package and --from exclude each other",
         ),
         (("--on", "native", "--from", "a:b", "--", "true"), 'error: --from: "a:b": "a:" is no kind'),
         (("--on", "nativ", "--", "true"), 'error: --on: no stack named "nativ"\n'),
@@ -96,7 +96,7 @@ def test_a_file_as_standard_input_is_not_passed_on_and_gives_a_warning(
     argv = (sys.executable, "-m", "tare", "try", "--on", "native", "--save", "mine.toml", "--", "gzip")
     with (tmp_path / given).open() as file:
         done = subprocess.run(argv, stdin=file, cwd=tmp_path, capture_output=True, text=True, check=True)
-    warning = "the command has an empty standard input, not the file that tare has: "
+    warning = "the command gets an empty standard input, not your file: "
     assert done.stderr.replace("\n", " ").startswith(warning) is is_warned
 
 
@@ -111,8 +111,8 @@ def test_a_script_of_ones_own_is_taken_along_and_said(
     assert run(app, ["try", *words]) == 0
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == [
-        f"to be copied into the image: {tmp_path}/bench.sh, as /srv/bench.sh",
-        f"to be copied into the image: {tmp_path}/in.csv, as /srv/in.csv",
+        f"copying into the image: {tmp_path}/bench.sh, as /srv/bench.sh",
+        f"copying into the image: {tmp_path}/in.csv, as /srv/in.csv",
     ]
     suite = read_suite(tmp_path / "mine.toml")
     workload = suite.workloads[0].workload

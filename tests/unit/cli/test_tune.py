@@ -57,7 +57,11 @@ def test_it_says_what_it_sets_and_puts_back(tune: Tune, system: Path) -> None:
     path = "/proc/sys/kernel/randomize_va_space"
     assert (code, said) == (0, f"{path}: 0 → 2\nput it back with: tare tune restore\n")
     assert (system / ASLR).read_text() == "2\n"
-    assert tune("apply") == (0, "", "everything is as wanted already\nput it back with: tare tune restore\n")
+    assert tune("apply") == (
+        0,
+        "",
+        "all settings already have the recommended values\nput it back with: tare tune restore\n",
+    )
     assert tune("restore") == (0, "", f"{path}: 2 → 0\n")
     assert (system / ASLR).read_text() == "0\n"
     assert tune("restore") == (0, "", "nothing to put back\n")
@@ -68,7 +72,7 @@ def test_a_value_of_somebody_else_ends_with_a_no(tune: Tune, system: Path) -> No
     (system / ASLR).write_text("1\n")
     code, _, said = tune("restore")
     assert code == 1
-    assert said == f"/proc/sys/{ASLR}: stays 1, which somebody else has set; it was 0 before tare\n"
+    assert said == f"/proc/sys/{ASLR}: left at 1, set by somebody else; it was 0 before tare\n"
     assert tune("restore") == (0, "", "nothing to put back\n")
 
 
@@ -76,7 +80,7 @@ def test_after_a_restart_it_says_why_there_is_nothing_to_do(tune: Tune, system: 
     tune("apply")
     (system / BOOT).write_text("0f0f0f0f\n")
     code, _, said = tune("restore")
-    assert (code, said) == (0, "nothing to put back: this machine has started again since, with its own settings\n")
+    assert (code, said) == (0, "nothing to put back: the machine has rebooted since, which reset its settings\n")
     assert tune("restore") == (0, "", "nothing to put back\n")
 
 
@@ -95,7 +99,7 @@ def test_one_refused_setting_among_applied_ones_gives_exit_code_1(tune: Tune, sy
     (system / REUSE).write_text("0\n")
     code, _, said = tune("apply")
     assert code == 1
-    assert f"/proc/sys/{ASLR}: stays Linux: the kernel refuses: " in said
+    assert f"/proc/sys/{ASLR}: stays Linux: refused by the kernel: " in said
     assert f"/proc/sys/{REUSE}: 0 → 1\n" in said
 
 
@@ -112,14 +116,14 @@ def test_a_program_gets_json(tune: Tune) -> None:
 def test_every_setting_is_shown_with_its_reason_and_nothing_changes(tune: Tune, system: Path) -> None:
     code, out, _ = tune()
     assert (code, out) == tune("show")[:2]
-    assert "✗ ASLR: 0; wanted: 2\n" in out
-    assert "✓ net.ipv4.tcp_tw_reuse: 1; wanted: 1\n" in out
-    assert "- governor: not on this machine; wanted: performance\n" in out
+    assert "✗ ASLR: 0; recommended: 2\n" in out
+    assert "✓ net.ipv4.tcp_tw_reuse: 1; recommended: 1\n" in out
+    assert "- governor: not on this machine; recommended: performance\n" in out
     for setting in SETTINGS:
         assert f"  {setting.why} ({setting.source})\n" in out
     assert (system / ASLR).read_text() == "0\n"
     tune("apply")
-    assert tune("show")[1].endswith("tare has changed 1 file since; tare tune restore puts it back\n")
+    assert tune("show")[1].endswith("tare has changed 1 file; put it back with: tare tune restore\n")
 
 
 def test_only_root_may_and_wrong_words_are_refused(tune: Tune, system: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,7 +252,7 @@ def test_a_broken_plugin_breaks_only_itself(
 def test_a_workload_and_a_technology_are_described_in_full_by_their_name(capsys: pytest.CaptureFixture[str]) -> None:
     workloads("fio")
     told = capsys.readouterr().out
-    assert told.startswith("fio: fio: reads and writes\n\nfio: reads or writes of one size")
+    assert told.startswith("fio: fio: reads and writes\n\nReads or writes of one size")
     assert "O_DIRECT bypasses the page cache" in told
     assert '\nSettings and their defaults:\n    place = "root"\n    pattern = "randread"\n' in told
     assert "\nMetrics: rate in requests/s, higher is better; bandwidth in bytes/s" in told

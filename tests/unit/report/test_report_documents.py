@@ -235,7 +235,7 @@ def test_a_report_without_a_file_says_so(tmp_path: Path, capsys: pytest.CaptureF
     folder = write(replace(failed_run(), folder=tmp_path / "run"))
     assert command(app, ["report", str(folder), "--format", "pdf"]) == 0
     said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "no file: there is nothing that these formats show\n")
+    assert (said.out, said.err) == ("", "no file written: the runs have nothing that these formats show\n")
 
 
 @pytest.mark.parametrize("name", ["only failures", "nothing done", "nothing at all"])

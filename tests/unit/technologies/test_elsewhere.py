@@ -100,13 +100,13 @@ class Having(LocalHost):
     ("host", "what"),
     [
         (Having(), "Debian's runsc is old; gVisor's repository has a current one"),
-        (Having("0.0~20221219.0", systrap=False), "this runsc is of 2022: slower, and on the machine's network stack"),
+        (Having("0.0~20221219.0", systrap=False), "runsc is from 2022: slower, and uses the host's network stack"),
         (
             Having("unknown-1", systrap=False),
-            "this runsc is of before 2023: slower, and on the machine's network stack",
+            "runsc is from before 2023: slower, and uses the host's network stack",
         ),
-        (Having("0.0~20240729.0"), "this runsc is of 2024, over a year old"),
-        (Having("release-20251124.0"), "this runsc is of 2025, over a year old"),
+        (Having("0.0~20240729.0"), "runsc is from 2024, over a year old"),
+        (Having("release-20251124.0"), "runsc is from 2025, over a year old"),
     ],
 )
 def test_a_missing_or_old_runsc_comes_from_the_gvisor_repository(host: Having, what: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -21,7 +21,7 @@ from tare.features.advise.profiler.profile import read_profile
 from tare.features.advise.unit_costs import load_orientation_prices
 from tare.model.errors import UsageError, find_nearest
 from tare.model.isolation import LEVELS, IsolationLevel
-from tare.model.units import format_setting, parse_duration, parse_rate, parse_size
+from tare.model.units import format_setting, parse_duration, parse_option, parse_rate, parse_size
 from tare.runner.job import new_job, require_root
 from tare.suites.adhoc import parse_adhoc_suite
 
@@ -53,7 +53,7 @@ _On = Annotated[
     typer.Option(help="Stacks, separated by commas [default: bare metal and all usable stacks].", metavar="STACKS"),
 ]
 _Budget = Annotated[str, typer.Option(help="Time limit of the measurement, which ends with a block.", metavar="TIME")]
-_Out = Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-prices].")]
+_Out = Annotated[Path | None, typer.Option(help="Run folder to create [default: runs/TIME-prices].", metavar="FOLDER")]
 
 
 def advise(  # noqa: PLR0913 - each is an option of the command line
@@ -74,7 +74,9 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
         list[str] | None,
         typer.Option(help=f"Minimum isolation: isolation={'|'.join(_ISOLATION_LEVELS)}.", metavar="NEED"),
     ] = None,
-    memory: Annotated[str, typer.Option(help="Maximum memory, application included, such as 256MiB.")] = "",
+    memory: Annotated[
+        str, typer.Option(help="Maximum memory, application included, such as 256MiB.", metavar="SIZE")
+    ] = "",
     starts_within: Annotated[str, typer.Option(help="Maximum start time, such as 200ms.", metavar="TIME")] = "",
     reference: Annotated[
         list[Path] | None,
@@ -95,14 +97,17 @@ def advise(  # noqa: PLR0913 - each is an option of the command line
     page: Annotated[
         Path | None,
         typer.Option(
-            "--html", help="Also write an HTML page with the cost breakdowns to this file.", show_default=False
+            "--html",
+            help="Also write an HTML page with the cost breakdowns to this file.",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict what an application would cost in each stack, and rank the stacks."""
-    size = _parse_quantity("--memory", memory, parse_size)
-    start = _parse_quantity("--starts-within", starts_within, parse_duration)
+    """Predict an application's cost in each stack, and rank them."""
+    size = parse_option("--memory", memory, parse_size, "256MiB") if memory else None
+    start = parse_option("--starts-within", starts_within, parse_duration, "200ms") if starts_within else None
     requirements = Requirements(_parse_isolation(needs or []), size, start)
     hourly, load_rate, machine_types = _parse_prices_and_load(node_price, load_)
     # Orientation prices are always of another machine, and the answer says so in its first line.
@@ -127,7 +132,7 @@ def _parse_prices_and_load(node_price: str, load: str) -> tuple[float | None, fl
     """
     rate = _parse_rate_option("--load", load, "5000/s")
     if not node_price.endswith(_TYPES_FILE_SUFFIX):
-        example = f"0.12/h, or give a file with machine types that ends in {_TYPES_FILE_SUFFIX}"
+        example = f"0.12/h, or name a {_TYPES_FILE_SUFFIX} file of machine types"
         price = _parse_rate_option("--node-price", node_price, example)
         return price * SECONDS_PER_UNIT["h"] if price else None, rate, ()
     machine_types = read_machine_types(Path(node_price))
@@ -159,20 +164,9 @@ def _parse_isolation(needs: list[str]) -> IsolationLevel | None:
     return isolation
 
 
-def _parse_quantity(option: str, text: str, parse: Callable[[object], float]) -> float | None:
-    """Parse a size or a time of the command line; return None for "". Raises UsageError."""
-    try:
-        return parse(text) if text else None
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}", f"`tare advise --help` has an example of {option}") from error
-
-
 def _parse_rate_option(option: str, text: str, example: str) -> float | None:
     """Parse a quantity per time, such as 0.12/h; return it per second, None for "". Raises UsageError."""
-    try:
-        return parse_rate(text, SECONDS_PER_UNIT) if text else None
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: not a number per time", f"for example {option} {example}") from error
+    return parse_option(option, text, lambda rate: parse_rate(rate, SECONDS_PER_UNIT), example) if text else None
 
 
 def price_suite(stacks: Sequence[str], budget: str) -> str:
@@ -185,7 +179,7 @@ def price_suite(stacks: Sequence[str], budget: str) -> str:
 
 
 def prices(on: _On = None, budget: _Budget = _DEFAULT_BUDGET, out: _Out = None) -> None:
-    """Measure the unit costs of operations in each stack, for `tare advise`.
+    """Measure the unit costs of operations, for `tare advise`.
 
     System calls, page faults, program starts, messages and more are measured separately, on bare metal and in every
     stack. The result is a run folder, as of `tare run`.

@@ -25,11 +25,16 @@ from tare.model.errors import UsageError
 from tare.model.units import parse_margin_option
 
 BaselineOption = Annotated[
-    str | None, typer.Option("--baseline", help="The stack to compare with (default: the run's).")
+    str | None, typer.Option("--baseline", help="The stack to compare with [default: the run's].", metavar="STACK")
 ]
-StackOption = Annotated[list[str] | None, typer.Option("--stack", help="Compare only this stack; repeatable.")]
+StackOption = Annotated[
+    list[str] | None, typer.Option("--stack", help="Compare only this stack; repeatable.", metavar="STACK")
+]
 MarginOption = Annotated[
-    str | None, typer.Option("--margin", help="Smaller differences count as none, such as 3% (default: the run's).")
+    str | None,
+    typer.Option(
+        "--margin", help="Smaller differences count as none, such as 3% [default: the run's].", metavar="PERCENT"
+    ),
 ]
 FailOnOption = Annotated[
     list[str] | None,
@@ -56,7 +61,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Compare the stacks of a run with a baseline, or two runs with each other."""
+    """Compare the stacks of a run, or two runs with each other."""
     options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     before = read_run(run)
     result = compare_stacks(before, options) if after is None else compare_runs(before, read_run(after), options)
@@ -87,10 +92,13 @@ def _render(result: ComparisonResult) -> bytes:
 def history(  # noqa: PLR0913 - each is an option of the command line
     runs: Annotated[list[Path], typer.Argument(help="Run folders, in any order.", metavar="RUN...")],
     *,
-    baseline: Annotated[str | None, typer.Option(help="The stack to compare with (default: the last run's).")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="The stack to compare with [default: the last run's].", metavar="STACK")
+    ] = None,
     stack: StackOption = None,
     margin: Annotated[
-        str | None, typer.Option(help="Smaller changes count as none, such as 3% (default: the last run's).")
+        str | None,
+        typer.Option(help="Smaller changes count as none, such as 3% [default: the last run's].", metavar="PERCENT"),
     ] = None,
     fail_on: Annotated[
         list[str] | None,
@@ -113,10 +121,10 @@ def history(  # noqa: PLR0913 - each is an option of the command line
     page: ChartsFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find changes of level in a series of runs of a suite, and what else changed."""
+    """Find changes in a series of runs, and what else changed."""
     conditions = parse_verdicts(fail_on, HISTORY_CONDITIONS, "verdict", "worse")
     if since is not None and not conditions:
-        raise UsageError("--since is of a gate, and there is none", "name what it fails on: --fail-on worse")
+        raise UsageError("--since requires --fail-on", "add --fail-on worse")
     day = "" if since is None else since.date().isoformat()
     stacks = tuple(dict.fromkeys(stack or ()))
     options = CompareOptions(baseline, stacks, parse_margin_option(margin), conditions, across_machines, day)

@@ -28,7 +28,7 @@ def require_one_machine(before: Run, after: Run) -> None:
     """Raise UsageError if the two runs are of different machines."""
     if differences := run_machine_differences(before, after):
         raise UsageError(
-            f"the runs are of unlike machines: {'; '.join(differences)}",
+            f"the runs are of different machines: {'; '.join(differences)}",
             "compare runs of one machine, or say --across-machines",
         )
 

@@ -98,7 +98,7 @@ def _baseline_sentence(result: ComparisonResult) -> str:
         f"{cell.name} {'has' if cell.verdict == 'too few blocks' else 'is'} {cell.verdict} ({format_ratio(cell)})"
         for cell in sorted(cells, key=lambda cell: -abs(math.log(cell.ratio or 1.0)))
     )
-    cause = "the program may have changed, or the machine from one run to the other"
+    cause = "the program or the machine may have changed"
     return f"{result.summary.baseline} itself: {_join_some(texts)}; {cause}."
 
 
@@ -112,7 +112,7 @@ def _remarks(result: ComparisonResult) -> tuple[str, ...]:
     sentences += [*_notes(shown), *describe_robustness(result.cells)]
     kinds = tuple(dict.fromkeys(caution.kind for cell in shown for caution in cell.cautions))
     if kinds:
-        sentences.append(f"! cautions touch these values: {join_names(kinds)}")
+        sentences.append(f"! cautions about these values: {join_names(kinds)}")
     return tuple(sentences)
 
 

@@ -137,7 +137,7 @@ def follow_runs(folders: Sequence[Path], options: CompareOptions, progress: Call
     series = _follow_series(comparable, baseline, margin)
     if not any(not one.is_baseline or one.stack in options.stacks for one in series):
         message = f"nothing can be compared with {baseline} in these runs"
-        raise TareError(message, f"`tare show {runs[-1].folder}` lists the trials with their reasons")
+        raise TareError(message, f"see the reasons: tare show {runs[-1].folder}")
     return History(
         folders=tuple(folder for folder, _ in ordered),
         records=tuple(record for _, record in ordered),
@@ -163,7 +163,7 @@ def _sort_by_time(folders: Sequence[Path], options: CompareOptions) -> list[tupl
         differences = machine_differences(before.machine, after.machine, ("before", "after"))
         if differences and not options.across_machines:
             raise UsageError(
-                f"{one} and {other} are of unlike machines: {'; '.join(differences)}",
+                f"{one} and {other} are of different machines: {'; '.join(differences)}",
                 "follow the runs of one machine, or say --across-machines",
             )
     return ordered

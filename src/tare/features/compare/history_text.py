@@ -67,7 +67,7 @@ def answer(history: History) -> Answer:
         rows=tuple(_row(history, one) for one in history.series),
         legend=(
             f"change from {history.baseline} in each run, 95 % interval; {history.baseline} itself: from its first "
-            "run; ↑ more is better, ↓ less is better; a change holds for all series and all looks together"
+            "run; ↑ more is better, ↓ less is better; last change: relative to the runs before it"
         ),
         remarks=_remarks(history),
         conclusions=tuple(filter(None, (_sentence(history), _baseline_sentence(history), gate.sentence))),
@@ -81,9 +81,9 @@ def _sentence(history: History) -> str:
     """Return the result as one sentence: the series that changed, or that none did."""
     followed = [one for one in history.series if not one.is_baseline]
     moved = [one for one in followed if one.changes]
-    span = f"Through {len(history.folders)} runs from {run_day(history, 0)} to {run_day(history, -1)}"
+    span = f"Over {len(history.folders)} runs from {run_day(history, 0)} to {run_day(history, -1)}"
     if not moved:
-        return f"{span}, none of {len(followed)} series is found to have changed its level."
+        return f"{span}, no change was found in {len(followed)} series."
     texts = [f"{series_name(one)} ({_describe_change(one.changes[-1])})" for one in moved]
     return f"{span}, {len(moved)} of {len(followed)} series changed: {join_some(texts)}."
 
@@ -93,16 +93,16 @@ def _baseline_sentence(history: History) -> str:
     moved = [(one, step) for one, step in history.changes if one.is_baseline]
     if not moved:
         return ""
-    texts = [f"{one.headline} ({_describe_change(step)} from {run_day(history, step.at)} on)" for one, step in moved]
-    return f"{history.baseline} itself changed in {join_some(texts)}: the program has changed, or the machine."
+    texts = [f"{one.headline} ({_describe_change(step)} since {run_day(history, step.at)})" for one, step in moved]
+    return f"{history.baseline} itself changed in {join_some(texts)}: the program or the machine has changed."
 
 
 def _gate(history: History) -> Gate:
     """Return the gate with the changes that failed it, or the reason why it cannot tell."""
-    gate, why, hint = history.gate, "no such change has become firm", ""
+    gate, why, hint = history.gate, "no such change was confirmed", ""
     if gate.outcome == "failed":
         failing = [
-            f"{series_name(one)} ({_describe_change(step)} from {run_day(history, step.at)} on)"
+            f"{series_name(one)} ({_describe_change(step)} since {run_day(history, step.at)})"
             for one, step in gate.failing
         ]
         why = join_some([*failing, *(f"{stack} in {headline} (lost)" for headline, stack in gate.lost)])
@@ -113,18 +113,18 @@ def _gate(history: History) -> Gate:
         )
     elif gate.outcome == "cannot tell":
         why = f"no stack has values in {MIN_RUNS} runs, but in {max(one.count for one in history.series)} at most"
-        hint = f"a change shows from {MIN_RUNS} runs on"
+        hint = f"measure {MIN_RUNS} runs or more"
     return Gate(gate.fail_on, gate.outcome, why, hint)
 
 
 def describe_level_changes(history: History, group: LevelChangeGroup) -> str:
     """Describe the changes at a run, with the runs that they lie between, and the differences between these runs."""
     texts = [f"{series_name(one)} ({_describe_change(step)})" for one, step in group.changes]
-    start = f"from {run_time(history, group.at)} on"
+    place = f"since {run_time(history, group.at)}"
     if group.earliest != group.latest:
-        start += f", or from one of {run_time(history, group.earliest)} to {run_time(history, group.latest)} on"
-    changed = cut("; ".join(group.other_differences), _MAX_CHANGED_CHARACTERS) or "nothing else that tare knows of"
-    return f"{start}: {join_some(texts)}. What changed with it: {changed}"
+        place += f" (or a run between {run_time(history, group.earliest)} and {run_time(history, group.latest)})"
+    changed = cut("; ".join(group.other_differences), _MAX_CHANGED_CHARACTERS) or "nothing that tare records"
+    return f"{place}: {join_some(texts)}; changed at the same time: {changed}"
 
 
 def series_name(series: HeadlineSeries) -> str:
@@ -146,7 +146,7 @@ def run_time(history: History, index: int) -> str:
 def _row(history: History, series: HeadlineSeries) -> AnswerRow:
     last, step, change, style = series.latest, series.changes[-1] if series.changes else None, _NONE, "dim"
     if step is not None:
-        change = f"{GLYPHS[step.cell.verdict]} {_describe_change(step)} from {run_time(history, step.at)} on"
+        change = f"{GLYPHS[step.cell.verdict]} {_describe_change(step)} since {run_time(history, step.at)}"
         change += f", {len(series.changes) - 1} before" if len(series.changes) > 1 else ""
         style = STYLES.get(step.cell.verdict, "dim")
     title = f"{series.headline} {'↑' if last.better == 'higher' else '↓'}"
@@ -234,6 +234,6 @@ def _series_fields(series: HeadlineSeries) -> dict[str, Any]:
 
 
 def _describe_change(change: LevelChange) -> str:
-    """Format a change: `worse, -4.6 % [-6.1, -3.2] from before`, with a `?` if it is not robust."""
+    """Format a change: `worse, -4.6 % [-6.1, -3.2]`, with a `?` if it is not robust."""
     ratio = f"{format_ratio(change.cell)} {format_interval(change.cell)}".rstrip()
-    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {ratio} from before"
+    return f"{change.cell.verdict}{' ?' if change.robust_from is None else ''}, {ratio}"

@@ -66,7 +66,7 @@ def compare_stacks(run: Run, options: CompareOptions) -> ComparisonResult:
     baseline = require_stack(run, options.baseline or run.record.baseline)
     requested = tuple(require_stack(run, stack) for stack in dict.fromkeys(options.stacks))
     if baseline in requested:
-        raise UsageError(f"{baseline} is the baseline, and is compared with nothing", "name another --baseline")
+        raise UsageError(f"--stack {baseline}: it is the baseline", "name another --baseline")
     control = run.record.control if baseline == run.record.baseline else ""
     chosen = requested or tuple(stack for stack in known if stack not in (baseline, run.record.control))
     if not chosen:
@@ -126,7 +126,7 @@ def _require_comparison(result: ComparisonResult) -> ComparisonResult:
         return result
     baseline = result.summary.baseline
     message = f"nothing can be compared with {baseline}: {_missing_reason(result, baseline)}"
-    raise TareError(message, f"`tare show {result.runs[-1].folder}` lists the trials with their reasons")
+    raise TareError(message, f"see the reasons: tare show {result.runs[-1].folder}")
 
 
 def _missing_reason(result: ComparisonResult, baseline: str) -> str:

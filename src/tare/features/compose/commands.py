@@ -24,16 +24,16 @@ _MAX_VALUES = 100_000
 
 
 def application(
-    action: Annotated[Literal["from"], typer.Argument(help="Action.")],  # noqa: ARG001 - there is one
+    action: Annotated[Literal["from"], typer.Argument(help="The word `from`.")],  # noqa: ARG001 - there is one
     compose: Annotated[Path, typer.Argument(help="A compose file.", metavar="FILE")],
     service: Annotated[
         str, typer.Option(help="The service under test [default: the one that publishes ports].", metavar="NAME")
     ] = "",
 ) -> None:
-    """Write the application.toml of a compose file next to it, and say what it leaves out.
+    """Convert a Compose file to an application.toml next to it.
 
-    It starts nothing. Variables have their values from the environment, and from .env next to the file. What an
-    application cannot keep is refused, all of it at once.
+    The command prints what it leaves out, and starts nothing. Variables have their values from the environment, and
+    from .env next to the file. All settings that an application cannot have are reported at once.
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()

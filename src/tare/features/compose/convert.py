@@ -130,7 +130,7 @@ class _Conversion:
     def _project_name(self, document: object) -> str:
         """Return the name that Compose gives the project: of the shell, of the file, or else of its folder."""
         table = document if isinstance(document, dict) else {}
-        in_file = str(self._interpolate("name", table["name"])) if "name" in table else ""
+        in_file = str(self._interpolate("name", table["name"], None)) if "name" in table else ""
         in_shell = self.context.variables.get("COMPOSE_PROJECT_NAME", "")
         return normalize_project_name(in_shell or in_file or PurePosixPath(self.context.folder).name)
 
@@ -158,20 +158,24 @@ class _Conversion:
     def _interpolate_settings(self, key: str, service: Mapping[object, object]) -> dict[str, object]:
         """Return the settings that are not null; fill in variables of kept keys, others need not be set."""
         present = {str(name): value for name, value in service.items() if value is not None}
+        # A variable in a published port need not be set: only the port of the service is used.
         return {
-            name: self._interpolate(f"{key}.{name}", value) if name in SUPPORTED_KEYS else value
+            name: self._interpolate(f"{key}.{name}", value, "" if name == "ports" else None)
+            if name in SUPPORTED_KEYS
+            else value
             for name, value in present.items()
         }
 
-    def _interpolate(self, key: str, value: object) -> object:
+    def _interpolate(self, key: str, value: object, default: str | None) -> object:
+        """Return a value with the variables of its texts filled in; `default` as in `interpolate`."""
         if isinstance(value, dict):
-            return {name: self._interpolate(f"{key}.{name}", each) for name, each in value.items()}
+            return {name: self._interpolate(f"{key}.{name}", each, default) for name, each in value.items()}
         if isinstance(value, list):
-            return [self._interpolate(key, each) for each in value]
+            return [self._interpolate(key, each, default) for each in value]
         if not isinstance(value, str):
             return value
-        try:  # a variable in the published port need not be set: only the port of the service is used
-            return interpolate(value, self.variables, "" if key.endswith(".ports") else None)
+        try:
+            return interpolate(value, self.variables, default)
         except ValueError as error:
             hint = "write its value into .env next to the file, or before the command: NAME=value tare application …"
             self._add_fault(key, str(error), hint if "is not set" in str(error) else "see the Compose specification")

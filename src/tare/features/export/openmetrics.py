@@ -290,9 +290,12 @@ def _family_header(family: MetricFamily) -> str:
 
 def export(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN...")],
-    out: Annotated[Path | None, typer.Option(help="File to write [default: standard output].")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write [default: standard output].", metavar="FILE")] = None,
 ) -> None:
-    """Write the telemetry of runs as OpenMetrics, for Prometheus, VictoriaMetrics and Grafana."""
+    """Write the telemetry of runs as OpenMetrics, for Prometheus.
+
+    VictoriaMetrics and Grafana read it too.
+    """
     loaded = [read_run(folder) for folder in runs]
     _refuse_same_names(loaded)
     texts = format_samples(chain.from_iterable(map(samples_of, loaded)))
@@ -315,7 +318,7 @@ def _write(path: Path, texts: Iterable[str]) -> None:
     """Write a file atomically; raises UsageError."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with convert_write_errors(path, "give another file by --out"):
+        with convert_write_errors(path, "choose another file with --out"):
             with partial.open("w", encoding="utf-8") as file:
                 file.writelines(texts)
             partial.replace(path)

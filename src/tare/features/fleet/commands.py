@@ -1,4 +1,4 @@
-"""Measure a suite on many machines: distribute its blocks, then collect and compare the runs."""
+"""Measure a suite on many machines and compare the runs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tare.cli.answer import print_and_exit, print_answer
 from tare.cli.app import GROUP_SETTINGS
 from tare.cli.arguments import AsJson, ChartsFile, reading_progress
 from tare.cli.console import Console, create_console, print_status
+from tare.cli.help import PlainCommand
 from tare.cli.run import INTERRUPTED
 from tare.cli.signals import stop_event
 from tare.features.compare.commands import (
@@ -60,17 +61,22 @@ fleet = typer.Typer(name="fleet", help=__doc__, **GROUP_SETTINGS)
 _SuiteFile = Annotated[Path | None, typer.Argument(help="The suite, a TOML file.", show_default=False)]
 _Inventory = Annotated[
     Path | None,
-    typer.Option("--inventory", "-i", help="Ansible's inventory, with a group `servers`.", show_default=False),
+    typer.Option(
+        "--inventory", "-i", help="Ansible's inventory, with a group `servers`.", metavar="FILE", show_default=False
+    ),
 ]
 _Folder = Annotated[
     Path | None,
     typer.Option(
-        "--fleet", help="Folder of the fleet [default: the newest of the suite in fleets].", show_default=False
+        "--fleet",
+        help="Folder of the fleet [default: the newest of the suite in fleets].",
+        metavar="FOLDER",
+        show_default=False,
     ),
 ]
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
     """Show the blocks of each machine, and estimate their duration."""
     parsed, path, servers = _require_suite_and_inventory(suite, inventory, "plan")
@@ -87,7 +93,7 @@ def plan(suite: _SuiteFile = None, inventory: _Inventory = None) -> None:
         console.print(line, style="dim", soft_wrap=True)
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder = None) -> None:
     """Measure a suite on all machines.
 
@@ -118,7 +124,7 @@ def run(suite: _SuiteFile = None, inventory: _Inventory = None, folder: _Folder 
     _finish(state, folder)
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = False) -> None:
     """Show the progress of each machine."""
     folder = _find_fleet(suite, folder)
@@ -137,7 +143,7 @@ def status(suite: _SuiteFile = None, folder: _Folder = None, as_json: AsJson = F
         console.print(f"go on: tare fleet run -i {state.inventory} SUITE --fleet {folder}", style="dim", soft_wrap=True)
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     """Copy the runs from the machines, finished or not."""
     folder = _find_fleet(suite, folder)
@@ -156,7 +162,7 @@ def collect(suite: _SuiteFile = None, folder: _Folder = None) -> None:
     print_status(f"{len(uncollected) - len(failed)} runs are here as far as they are: tare compare {folder}")
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def clean(
     inventory: _Inventory = None,
     remove: Annotated[bool, typer.Option("--remove", help="Also remove tare and its images.")] = False,
@@ -183,10 +189,12 @@ def clean(
     print_status(f"clean: {format_count(len(machines), 'machine')}")
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def report(
     folder: Annotated[Path, typer.Argument(help="A fleet: a folder with runs.", metavar="FLEET")],
-    out: Annotated[Path | None, typer.Option(help="Folder to write to [default: FLEET/report].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to [default: FLEET/report].", metavar="FOLDER")
+    ] = None,
 ) -> None:
     """Write the page and the JSON of a fleet."""
     with convert_write_errors(out, "choose another folder with --out"):
@@ -194,7 +202,7 @@ def report(
             print(path)
 
 
-@fleet.command()
+@fleet.command(cls=PlainCommand)
 def compare(  # noqa: PLR0913 - each is an option of the command line
     folder: Annotated[Path, typer.Argument(help="A fleet: a folder with runs.", metavar="FLEET")],
     after: Annotated[
@@ -210,7 +218,7 @@ def compare(  # noqa: PLR0913 - each is an option of the command line
     as_json: AsJson = False,
     as_markdown: AsMarkdown = False,
 ) -> None:
-    """Compare the stacks on each machine type, or two fleets with each other."""
+    """Compare the stacks on each machine type, or two fleets."""
     options = parse_compare_options(baseline, stack, margin, fail_on, across_machines=across_machines)
     result = _read_fleets(folder, after, options)
     print_and_exit(answer(result), page, partial(render, result), as_json=as_json, as_markdown=as_markdown)
@@ -337,9 +345,9 @@ def _finish(state: Fleet, folder: Path) -> None:
     try:
         result = _read_fleets(folder, None, CompareOptions())
         print_answer(answer(result))
-        page, _ = _report_fleet(result, None)
     except UsageError as error:
         raise TareError(str(error), f"tare show {folder}/MACHINE lists trials with their reasons") from error
+    page, _ = _report_fleet(result, None)
     print_status(f"report: {page}")
 
 
@@ -356,10 +364,11 @@ def _read_fleets(before: Path, after: Path | None, options: CompareOptions) -> F
 
 def _report_fleet(result: FleetComparison, out: Path | None) -> tuple[Path, ...]:
     """Write the report of a fleet, a page and JSON; return their paths."""
-    out = out or result.folders[0] / "report"
-    out.mkdir(parents=True, exist_ok=True)
-    page, data = out / "index.html", out / "report.json"
-    with convert_write_errors(page, "choose another folder with --out"):
+    place = out or result.folders[0] / "report"
+    page, data = place / "index.html", place / "report.json"
+    hint = f"choose another folder: tare fleet report {result.folders[0]} --out FOLDER"
+    with convert_write_errors(page, hint):
+        place.mkdir(parents=True, exist_ok=True)
         page.write_bytes(render(result))
         data.write_text(answer(result).document() + "\n", encoding="utf-8")
     return page, data

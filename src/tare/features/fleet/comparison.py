@@ -206,7 +206,8 @@ def _read_machines(
     """Return the runs of a fleet that have a result, and statements about them; raises UsageError or TareError."""
     runs = run_folders(folder)
     if not runs:
-        raise UsageError(f"{folder}: no fleet: no folder in it is a run", "it has a run folder for each machine")
+        what = "no folder in it is a run" if folder.is_dir() else "no such folder"
+        raise UsageError(f"{folder}: not a fleet: {what}", "give a folder with a run folder for each machine")
     ordered = [(member, load_record(member)) for member in runs]
     baselines = list(dict.fromkeys(record.baseline for _, record in ordered))
     if baseline is None and len(baselines) > 1:

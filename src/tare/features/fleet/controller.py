@@ -244,7 +244,7 @@ class Controller:
             others = [each for each in self.fleet.of_type(lost.kind) if each.state not in GONE_STATES]
             if missing and not others:
                 self._add_note(
-                    f"no machine of kind {lost.kind} is left for blocks {format_blocks(missing)} of {lost.name}"
+                    f"no machine of type {lost.kind} is left for blocks {format_blocks(missing)} of {lost.name}"
                 )
             if not missing or not others:
                 continue

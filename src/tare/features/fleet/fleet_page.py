@@ -69,11 +69,11 @@ def _drawings(result: FleetComparison) -> Iterator[Drawing]:
     if len({each.cell.stack for each in result.results}) > MAX_DRAWN:
         return
     many = any(len(machine_type.machines) > MAX_DOTS for machine_type in result.machine_types)
-    dots = f"dots for {MAX_DOTS} machines from the least to the most, and all that are unlike" if many else ""
+    dots = f"dots for {MAX_DOTS} machines from the least to the most, and all outliers" if many else ""
     dots = dots or "a dot for each machine"
     for headline in dict.fromkeys(each.cell.headline for each in decided_results(result)):
         caption = (
-            f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the kind lies that "
+            f"{headline}: {dots}, a tick for their mean; shaded: where a machine of the type lies that "
             "was not measured."
         )
         if drawn := create_drawing(draw_machines(result, headline), caption, wide=True):
@@ -97,7 +97,7 @@ def _describe_left_out(result: FleetComparison) -> str:
     count = sum(len(machine_type.machines) for machine_type in result.machine_types)
     if count <= _MAX_MACHINES:
         return ""
-    shown = f"{_MAX_MACHINES} of {count} machines: those that are unlike, then those farthest from their kind"
+    shown = f"{_MAX_MACHINES} of {count} machines: outliers, then those farthest from the mean of their type"
     return f"{shown}. {count - _MAX_MACHINES} are left out; tare compare --json has all."
 
 
@@ -160,7 +160,7 @@ def draw_machines(result: FleetComparison, headline: str) -> Chart | None:
             draw_mark(rows.area.x_of(at), y, look.shape, _describe_dot(each, name, at, outliers), opacity=0.75)
             for name, at in by_machine.items()
         ]
-        title = f"{cell.stack}, kind {each.machine_type}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
+        title = f"{cell.stack}, type {each.machine_type}: {format_ratio(cell)} {format_interval(cell)}".rstrip()
         parts += [
             draw_colored_group(look.color, marks),
             draw_bar((middle - 1.2, middle + 1.2), y, thick, "mark", title=title, color=color),
@@ -178,8 +178,8 @@ def _machine_dots(result: TypeResult) -> Iterator[tuple[str, float]]:
 
 
 def _describe_dot(result: TypeResult, name: str, ratio: float, outliers: set[str]) -> str:
-    unlike = ", unlike the others" if name in outliers else ""
-    return f"{result.cell.stack}, {name} of kind {result.machine_type}: {100 * ratio:.1f} %{unlike}"
+    unlike = ", an outlier" if name in outliers else ""
+    return f"{result.cell.stack}, {name} of type {result.machine_type}: {100 * ratio:.1f} %{unlike}"
 
 
 def _select_dots(means: Mapping[str, float], outliers: set[str]) -> Iterator[tuple[str, float]]:
@@ -200,7 +200,7 @@ def _machine_row(scales: Sequence[DeviationScale], machine_type: FleetMachineTyp
     bars = []
     for at, (each, distance) in enumerate(away):
         length = max(abs(distance) * _MAX_BAR_LENGTH, 0.5)
-        y, text = _MAX_BAR_LENGTH - length * (distance >= 0), f"{100 * distance:+.0f} % of the farthest of its kind"
+        y, text = _MAX_BAR_LENGTH - length * (distance >= 0), f"{100 * distance:+.0f} % of the farthest of its type"
         bars.append(
             {
                 "x": at * _BAR_PITCH,

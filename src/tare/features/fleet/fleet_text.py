@@ -18,30 +18,29 @@ from tare.statistics.cells import DECIDED
 _COLUMNS = (
     AnswerColumn("workload", "name"),
     AnswerColumn("stack", "name"),
-    AnswerColumn("kind", "text"),
+    AnswerColumn("type", "text"),
     AnswerColumn("verdict", "text"),
     AnswerColumn("estimate"),
     AnswerColumn("interval"),
     AnswerColumn("machines"),
     AnswerColumn("blocks", only_wide=True),
     AnswerColumn("between machines", only_wide=True),
-    AnswerColumn("unlike", "text", only_wide=True),
+    AnswerColumn("outliers", "text", only_wide=True),
 )
-GENERALIZATION_TEXTS = {"yes": "holds on all kinds", "no": "differs from kind to kind", "open": "open"}
+GENERALIZATION_TEXTS = {"yes": "holds on all types", "no": "differs between types", "open": "open"}
 
 
 def answer(result: FleetComparison) -> Answer:
     """Return the answer of `tare fleet compare`: its table, sentences and gate."""
     gate = _gate(result)
-    of = "before, each machine compared with itself" if len(result.folders) > 1 else result.baseline
+    of = "before on the same machine" if len(result.folders) > 1 else result.baseline
     return Answer(
         command="fleet compare",
         columns=_COLUMNS,
         rows=tuple(AnswerRow(_row(each), STYLES.get(each.cell.verdict, "dim")) for each in decided_results(result)),
         legend=(
-            f"change from {of}; the interval (95 %) holds for a machine of the kind that was not measured; ↑ more is "
-            f"better, ↓ less is better; equivalent: within {format_percent(result.margin)}; "
-            "between machines: share of the blocks' variance"
+            f"change from {of}; 95 % interval for any machine of the type; ↑ more is better, ↓ less is better; "
+            f"equivalent: within {format_percent(result.margin)}; between machines: share of the variance"
         ),
         remarks=_remarks(result),
         conclusions=tuple(filter(None, (_sentence(result), _generalization_sentence(result), gate.sentence))),
@@ -62,7 +61,7 @@ def _sentence(result: FleetComparison) -> str:
     results = decided_results(result)
     machines = sum(len(machine_type.machines) for machine_type in result.machine_types)
     start = "From the first fleet to the second, on" if len(result.folders) > 1 else "On"
-    head = f"{start} {format_count(machines, 'machine')} of {format_count(len(result.machine_types), 'kind')}"
+    head = f"{start} {format_count(machines, 'machine')} of {format_count(len(result.machine_types), 'type')}"
     parts = [
         f"{count} {verdict}"
         for verdict in ("worse", "better", "equivalent", "undecided", "too few blocks")
@@ -86,8 +85,9 @@ def _generalization_sentence(result: FleetComparison) -> str:
         if names:
             texts.append(f"{GENERALIZATION_TEXTS[answer]}: {join_some(names)}")
     if not texts:
-        return "Whether a verdict holds from kind to kind is open: none is decided on all of them."
-    return f"What {'; what '.join(texts)}."
+        return "No verdict is decided on all types."
+    text = "; ".join(texts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ def outlier_sentences(result: FleetComparison) -> tuple[str, ...]:
             if one.machine not in worst or one.chance < worst[one.machine][1]:
                 worst[one.machine] = each, one.chance, text
     return tuple(
-        f"! {machine} is unlike the other machines of kind {each.machine_type}: it has {text}"
+        f"! {machine} is an outlier of type {each.machine_type}: it has {text}"
         for machine, (each, _, text) in worst.items()
     )
 
@@ -129,7 +129,7 @@ def type_sentence(machine_type: FleetMachineType) -> str:
     """Describe a machine type, with the names of its machines."""
     facts = f"{describe_machine(machine_type.facts)}, Linux {machine_type.facts.kernel}"
     count = format_count(len(machine_type.machines), "machine")
-    return f"kind {machine_type.name}: {count} ({join_some(machine_type.machines)}): {facts}"
+    return f"type {machine_type.name}: {count} ({join_some(machine_type.machines)}): {facts}"
 
 
 def _row(result: TypeResult) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def _result_fields(result: TypeResult) -> dict[str, Any]:
 
 
 def _result_name(result: TypeResult) -> str:
-    return f"{'own value of ' if result.is_baseline else ''}{result.cell.stack} in {result.cell.headline}"
+    return f"{'value of ' if result.is_baseline else ''}{result.cell.stack} in {result.cell.headline}"
 
 
 def _format_verdicts(generalization: Generalization) -> str:

@@ -136,7 +136,7 @@ def read(folder: Path) -> Fleet:
     try:
         return _ADAPTER.validate_json(read_bounded(folder / _STATE_FILE, _STATE_BYTES))
     except OSError as error:
-        message = f"{folder}: no fleet that `tare fleet run` has begun"
+        message = f"{folder}: not a fleet that `tare fleet run` has created"
         raise UsageError(message, "give the folder that it printed: --fleet FOLDER") from error
     except ValidationError as error:
         message = f"{folder / _STATE_FILE}: not as this tare writes it: {error.errors()[0]['msg']}"

@@ -29,7 +29,7 @@ _MIN_MACHINES = 2
 def plan_table(suite: Suite, fleet: Fleet) -> Table:
     """Return the table of a plan: the blocks of each machine, with the estimated time."""
     table = Table(box=None, pad_edge=False)
-    for column in ("machine", "kind", "blocks", "trials", "about"):
+    for column in ("machine", "type", "blocks", "trials", "about"):
         table.add_column(column)
     for each in fleet.members.values():
         if each.reason:
@@ -46,26 +46,24 @@ def plan_lines(suite: Suite, fleet: Fleet, machine_types: Sequence[FleetMachineT
         yield type_sentence(machine_type)
         blocks = [len(each.blocks) for each in fleet.of_type(machine_type.name) if not each.reason]
         if len(blocks) < _MIN_MACHINES:
-            yield f"kind {machine_type.name}: one machine has no interval for others of its kind: {_MIN_MACHINES} have"
+            yield f"type {machine_type.name}: no interval for other machines of the type: add a second machine"
         elif min(blocks) < _MIN_MACHINES:
-            yield (
-                f"kind {machine_type.name}: {suite.blocks} blocks are few for {len(blocks)} machines: "
-                f"have {2 * len(blocks)}"
-            )
+            few = f"{suite.blocks} blocks are few for {len(blocks)} machines"
+            yield f"type {machine_type.name}: {few}: set blocks = {2 * len(blocks)}"
     for path in list_user_files(suite):
         if not is_uploaded(suite, path):
             file = strip_control_characters(str(path))
-            yield f"the machines must have {file}: only what is below the suite's folder is copied"
+            yield f"copy {file} to the machines: tare copies only files below the suite's folder"
     longest = max(
         (estimate_measuring_seconds(suite, each.blocks) for each in fleet.members.values() if each.blocks), default=0.0
     )
-    yield f"about {format_duration(round(longest))} of measuring; making images and installing come before it"
+    yield f"about {format_duration(round(longest))} to measure, after installing and building images"
 
 
 def state_table(fleet: Fleet) -> Table:
     """Return the table of the machines' progress."""
     table = Table(box=None, pad_edge=False)
-    for column in ("machine", "kind", "blocks", "trials", "", "left", "now", "seen"):
+    for column in ("machine", "type", "blocks", "trials", "", "left", "now", "seen"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
     for each in fleet.members.values():
         text, left = _split_last_line(each)

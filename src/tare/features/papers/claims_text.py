@@ -92,17 +92,15 @@ def remarks(judgements: Judgements) -> tuple[str, ...]:
     lines = [f"{count} not comparable: {reason}" for reason, count in reasons.most_common()]
     if untested := judgements.with_judgement("not tested"):
         tests = Counter(judged.test for judged in untested)
-        texts = tuple(f"{count} by `{test}`" for test, count in tests.most_common(_MAX_TESTS))
-        rest = sum(count for _, count in tests.most_common()[_MAX_TESTS:])
-        texts += (f"{rest} otherwise",) if rest else ()
-        lines.append(f"{len(untested)} not tested, which can be: {join_names(texts)}; --all says why")
+        lines.append(f"{len(untested)} not tested; reasons: --all")
+        lines += [f"  test {count} with: {test}" for test, count in tests.most_common(_MAX_TESTS)]
     kinds = tuple(
         dict.fromkeys(
             caution.kind for _, found in _point_verdicts(judgements) for caution in found.claim_point.cautions
         )
     )
     if kinds:
-        lines.append(f"! cautions touch these values: {join_names(kinds)}")
+        lines.append(f"! cautions about these values: {join_names(kinds)}")
     return tuple(lines)
 
 

@@ -18,7 +18,7 @@ from tare.report.writer import write_report
 ClaimFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--claims", help="A file of claims, or `published` for those of the papers (default).", metavar="FILE"
+        "--claims", help="A file of claims, or `published` for those of the papers [default].", metavar="FILE"
     ),
 ]
 _JUDGEMENT_OPTIONS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}
@@ -36,11 +36,15 @@ def claims(  # noqa: PLR0913 - each is an option of the command line
         bool, typer.Option("--all", help="Also show untested claims, the reasons, and what would test them.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--report", help="Also write the run's page with these claims to this folder.")
+        Path | None,
+        typer.Option("--report", help="Also write the run's page with these claims to this folder.", metavar="FOLDER"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test published claims against a run: reproduced, contradicted, undecided or not tested."""
+    """Test published claims against a run.
+
+    A claim is reproduced, contradicted, undecided, not tested or not comparable.
+    """
     kinds = [
         _JUDGEMENT_OPTIONS[name] for name in parse_verdicts(fail_on, _JUDGEMENT_OPTIONS, "judgement", "contradicted")
     ]

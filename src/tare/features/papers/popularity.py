@@ -43,7 +43,7 @@ def popularity(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Rank technologies by popularity, with VTmark's score of a table.
+    """Rank technologies by popularity, with VTmark's score.
 
     Each number is divided by the maximum of its column. The score is the mean of a line's quotients.
     """

@@ -35,12 +35,15 @@ def query(
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
 ) -> None:
-    """Query runs in SQL: the tables are runs, trials, values, turns, telemetry and decisions."""
+    """Query runs in SQL.
+
+    The tables are runs, trials, values, turns, telemetry and decisions.
+    """
     if as_json and as_csv:
-        raise UsageError("--json and --csv exclude each other", "call `tare query` once for each")
+        raise UsageError("--json and --csv exclude each other", "run tare query once for each")
     *runs, sql = words
     if os.path.isdir(sql):  # noqa: PTH112 - Path refuses what is too long for a name
-        raise UsageError(f"the last word is SQL, and {sql} is a folder", f"tare query {sql} 'FROM trials'")
+        raise UsageError(f"no SQL: the last argument, {sql}, is a folder", f"tare query {sql} 'FROM trials'")
     if not runs:
         raise UsageError("no run is named", "tare query RUN 'FROM trials'")
     for run in runs:

@@ -206,11 +206,11 @@ def test_a_reference_without_a_profile_is_refused(web: Path, prices: Path, tmp_p
     [
         (("--needs", "isolation=vm"), "--needs isolation=vm: unknown need"),
         (("--needs", "kernel"), "--needs kernel: unknown need"),
-        (("--memory", "256"), "--memory 256: a size needs its unit, for example 512MiB or 2GB"),
-        (("--starts-within", "soon"), "--starts-within soon: a duration needs its unit, for example 90s or 5m"),
-        (("--node-price", "0.12"), "--node-price 0.12: not a number per time"),
-        (("--node-price", "0/h"), "--node-price 0/h: not a number per time"),
-        (("--load", "5000"), "--load 5000: not a number per time"),
+        (("--memory", "256"), "--memory 256: a size needs its unit"),
+        (("--starts-within", "soon"), "--starts-within soon: a duration needs its unit"),
+        (("--node-price", "0.12"), "--node-price 0.12: a rate is a number above 0 per unit of time"),
+        (("--node-price", "0/h"), "--node-price 0/h: a rate is a number above 0 per unit of time"),
+        (("--load", "5000"), "--load 5000: a rate is a number above 0 per unit of time"),
     ],
 )
 def test_an_option_that_cannot_be_read_is_an_error_of_usage(

@@ -50,7 +50,9 @@ def test_bare_metal_alone_is_nothing_to_compare(
     jobs: list[tuple[Job, str]], monkeypatch: pytest.MonkeyPatch, call: Call
 ) -> None:
     monkeypatch.setattr("tare.cli.run.list_usable", lambda _, quick_only: ("native",) if not quick_only else ())
-    assert call("prices", code=3).err.startswith("error: nothing can be used here but bare metal\nhint: `tare doctor`")
+    assert call("prices", code=3).err.startswith(
+        "error: only bare metal is usable here\nhint: see what can be installed: tare doctor"
+    )
     assert not jobs
 
 

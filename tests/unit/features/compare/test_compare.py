@@ -93,7 +93,7 @@ def test_a_baseline_that_failed_leaves_nothing_to_compare(before: Run, compare: 
     assert found.code == 3
     assert found.error == (
         "nothing can be compared with native: native: all 12 trials failed",
-        f"`tare show {before.folder}` lists the trials with their reasons",
+        f"see the reasons: tare show {before.folder}",
     )
 
 
@@ -116,12 +116,12 @@ def test_a_metric_in_two_units_is_refused(before: Run, compare: Compare) -> None
 @pytest.mark.parametrize(("options", "what", "hint"), [
     (["--stack", "dokcer"], "has no stack dokcer", 'did you mean "docker"?'),
     (["--baseline", "xen"], "has no stack xen", "it has native, docker"),
-    (["--stack", "native"], "native is the baseline, and is compared with nothing", "name another --baseline"),
+    (["--stack", "native"], "--stack native: it is the baseline", "name another --baseline"),
     (["--margin", "0%"], "--margin 0%: a margin lies between 0% and 100%", "for example --margin 3%"),
     (["--margin", "3"], "--margin 3: a share needs its percent sign", "for example --margin 3%"),
-    (["--fail-on", "wrose"], "--fail-on wrose: there is no such verdict", 'did you mean "worse"?'),
+    (["--fail-on", "wrose"], "--fail-on wrose: no such verdict", 'did you mean "worse"?'),
     (["--fail-on", ","], "--fail-on: no verdict is named", "for example --fail-on worse"),
-    (["--json", "--markdown"], "--json and --markdown exclude each other", "call `tare compare` once for each"),
+    (["--json", "--markdown"], "--json and --markdown exclude each other", "run tare compare once for each"),
 ])  # fmt: skip
 def test_wrong_usage_is_two_lines(before: Run, options: Sequence[str], what: str, hint: str, compare: Compare) -> None:
     found = compare(before, *options)

@@ -191,6 +191,14 @@ def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> N
     assert told.startswith("services.a.command: an image's command cannot be taken away alone / leave it out")
 
 
+def test_a_variable_that_is_not_set_is_allowed_in_published_ports_and_nowhere_else() -> None:
+    long = "services:\n  a:\n    image: x\n    ports: [{target: 80, published: '${NOBODY}'}]\n"
+    assert services(long)["a"]["port"] == 80
+    (fault,) = refusal(ONE + "    environment: {ports: '${NOBODY}'}\n")
+    assert fault.startswith("services.a.environment.ports: ")
+    assert "NOBODY is not set" in fault
+
+
 def test_variables_are_substituted_before_splitting_and_only_where_used() -> None:
     around = ComposeContext(variables={"OPTIONS": "--fast '--to=a b'", "TAG": "1.2", "WWW": "./www"})
     text = "services:\n  a:\n    image: x:${TAG}\n    command: serve $OPTIONS $$5\n    ports: ['${NOBODY}:80']\n"

@@ -50,19 +50,17 @@ def test_each_kind_has_verdicts_and_those_that_hold_on_all_are_stated(two_kinds:
     assert (found.code, found.err) == (0, "")
     assert re.search(r"docker +A +▼ worse +\S\d+\.\d %", found.out)
     assert re.search(r"docker +B +▲ better +\+\d+\.\d %", found.out)
-    assert "kind A: 6 machines (a1, a2, a3 and 3 more): Imaginary CPU 9000, 2 CPUs" in found.out
-    assert "kind B: 4 machines" in found.out
-    assert "holds on all kinds: " in found.out
+    assert "type A: 6 machines (a1, a2, a3 and 3 more): Imaginary CPU 9000, 2 CPUs" in found.out
+    assert "type B: 4 machines" in found.out
+    assert "Holds on all types: " in found.out
     assert "gvisor in dhrystone (worse)" in found.out
-    assert "differs from kind to kind: docker in dhrystone (worse, better)" in found.out
+    assert "differs between types: docker in dhrystone (worse, better)" in found.out
 
 
 def test_an_overall_slow_machine_is_named_even_if_its_ratios_are_normal(two_kinds: Path, compare: Compare) -> None:
     found = compare(two_kinds)
-    [line] = re.findall(r"^! (.* is unlike .*)$", found.out, re.MULTILINE)
-    assert re.fullmatch(
-        r"a6 is unlike the other machines of kind A: it has (79|8\d) % of the others' own value .*", line
-    )
+    [line] = re.findall(r"^! (.* is an outlier .*)$", found.out, re.MULTILINE)
+    assert re.fullmatch(r"a6 is an outlier of type A: it has (79|8\d) % of the others' value .*", line)
     baseline = cells(compare(two_kinds, "--json").document)["A", "native"]
     assert [each["machine"] for each in baseline["unlike"]] == ["a6"]
     assert baseline["decision"] == "baseline"
@@ -127,16 +125,16 @@ def test_machines_missing_or_changed_in_a_fleet_are_left_out_and_named(tmp_path:
     found = compare(before, after)
     assert "only after, and not compared: a1" in found.out
     assert "another machine under the same name, and not compared: a4" in found.out
-    assert "kind A: 2 machines (a2 and a3)" in found.out
+    assert "type A: 2 machines (a2 and a3)" in found.out
 
 
 def test_the_page_has_the_kinds_and_every_machine(two_kinds: Path, compare: Compare, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert compare(two_kinds, "--html", page).code == 0
     text = page.read_text(encoding="utf-8")
-    assert "docker, a3 of kind A: " in text  # a dot of the chart
+    assert "docker, a3 of type A: " in text  # a dot of the chart
     assert all(f'<th scope="row">{name}</th>' in text for name in ("a1", "a6", "b4"))
-    assert 'aria-label="a6 relative to its kind"' in text
+    assert 'aria-label="a6 relative to its type"' in text
     assert '<td class="differs">Imaginary CPU 12000</td>' in text
 
 
@@ -151,8 +149,8 @@ def test_of_very_many_machines_the_page_has_outliers_and_counts_the_others(
     shown = re.findall(r'<th scope="row">([ab]\d)</th>', text)
     assert len(shown) == 3
     assert shown[0] == "a6"  # the sick one
-    assert "3 of 10 machines: those that are unlike, then those farthest from their kind. 7 are left out" in text
-    assert len(set(re.findall(r"docker, (a\d) of kind A: ", text))) == 2
+    assert "3 of 10 machines: outliers, then those farthest from the mean of their type. 7 are left out" in text
+    assert len(set(re.findall(r"docker, (a\d) of type A: ", text))) == 2
 
 
 def test_its_report_is_the_page_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,6 +163,14 @@ def test_its_report_is_the_page_and_json(tmp_path: Path, capsys: pytest.CaptureF
     assert command_line(app, ["fleet", "report", str(folder), "--out", str(tmp_path / "out")]) == 0
     assert (tmp_path / "out" / "index.html").exists()
     assert command_line(app, ["fleet", "compare", str(folder)]) == 0  # its report is no machine
+
+
+def test_a_report_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path, call: Call) -> None:
+    folder = fleet(tmp_path / "fleet", [Make(3)])
+    (tmp_path / "file").write_text("")
+    what, hint = call("fleet", "report", folder, "--out", tmp_path / "file" / "out", code=2).error
+    assert what == f"{tmp_path / 'file' / 'out'}: cannot be written: not a directory"
+    assert hint == f"choose another folder: tare fleet report {folder} --out FOLDER"
 
 
 def test_a_machine_without_a_result_is_left_out_and_named(tmp_path: Path, compare: Compare) -> None:
@@ -184,9 +190,9 @@ def test_runs_that_are_not_alike_are_named(tmp_path: Path, compare: Compare) -> 
 
 def test_what_is_no_fleet_is_refused(two_kinds: Path, tmp_path: Path, compare: Compare) -> None:
     (tmp_path / "empty").mkdir()
-    assert compare(tmp_path / "empty").error[0] == f"{tmp_path / 'empty'}: no fleet: no folder in it is a run"
+    assert compare(tmp_path / "empty").error[0] == f"{tmp_path / 'empty'}: not a fleet: no folder in it is a run"
     found = compare(two_kinds, tmp_path / "empty")
-    assert found.error[0] == f"{tmp_path / 'empty'}: no fleet: no folder in it is a run"
+    assert found.error[0] == f"{tmp_path / 'empty'}: not a fleet: no folder in it is a run"
     assert compare(two_kinds, two_kinds).error[0].endswith("are the same fleet")
     assert compare(two_kinds, "--stack", "dokcer").error == ("no run has a stack dokcer", 'did you mean "docker"?')
     assert compare(two_kinds, "--baseline", "lxd").error[0].endswith("has no stack lxd")
@@ -194,4 +200,4 @@ def test_what_is_no_fleet_is_refused(two_kinds: Path, tmp_path: Path, compare: C
     for path in [*others.iterdir()]:
         path.rename(others / f"x-{path.name}")
     assert compare(two_kinds, others).error[0].endswith("have no machine in common")
-    assert compare(two_kinds, two_kinds / "a1").error[0].endswith("no fleet: no folder in it is a run")
+    assert compare(two_kinds, two_kinds / "a1").error[0].endswith("not a fleet: no folder in it is a run")

@@ -120,7 +120,7 @@ def test_a_run_that_ended_without_a_word_is_begun_again_but_not_for_ever(tmp_pat
     books = carry_out(made)
     assert [each[2]["tare_starts"] for each in books.ran if each[0] == "start"] == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert states(made) == {"a": "failed"}
-    assert made.fleet.notes == ["no machine of kind A is left for blocks 1-4 of a"]
+    assert made.fleet.notes == ["no machine of type A is left for blocks 1-4 of a"]
 
 
 def test_a_run_that_fails_has_its_last_words(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_several_runs_are_asked_together(folder: Path, tmp_path: Path, call: Cal
     (["FROM trails"], "the query: Table with name trails does not exist!"),
     (["FROM read_text('/etc/passwd')"], "read_text() cannot be read from"),
     (["FROM runs", "--csv", "--json"], "--json and --csv exclude each other"),
-    (["."], "the last word is SQL, and . is a folder"),
+    (["."], "no SQL: the last argument, ., is a folder"),
     (["/nonexistent", "FROM runs"], "/nonexistent: not a run"),
     (["SELECT '" + "a" * 5000], "the query: "),
 ])  # fmt: skip
@@ -77,10 +77,10 @@ def test_wrong_usage_is_reported_in_two_lines(words: list[str], what: str, folde
 
 
 @pytest.mark.parametrize(("words", "what", "hint"), [
-    ([], "missing argument 'RUN... SQL'", "tare query --help"),
-    (["RUN"], "the last word is SQL, and RUN is a folder", "tare query RUN 'FROM trials'"),
+    ([], "missing argument RUN... SQL", "tare query --help"),
+    (["RUN"], "no SQL: the last argument, RUN, is a folder", "tare query RUN 'FROM trials'"),
     (["FROM trials"], "no run is named", "tare query RUN 'FROM trials'"),
-    (["FROM trials", "RUN"], "the last word is SQL, and RUN is a folder", "tare query RUN 'FROM trials'"),
+    (["FROM trials", "RUN"], "no SQL: the last argument, RUN, is a folder", "tare query RUN 'FROM trials'"),
 ])  # fmt: skip
 def test_a_run_or_a_query_that_is_missing_is_reported(
     words: list[str], what: str, hint: str, folder: Path, call: Call

@@ -24,7 +24,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.model.errors import TareError, UsageError
 from tare.model.files import convert_write_errors
 from tare.model.operations import OPERATION_KINDS
-from tare.model.units import format_duration, format_quantity, parse_duration, parse_rate
+from tare.model.units import format_duration, format_quantity, parse_duration, parse_option, parse_rate
 
 _PER_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _NICE_LEVEL = 5  # the application has priority; at 19, tare took a minute instead of 8 s while all CPUs were busy
@@ -49,10 +49,11 @@ def profile(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     rate: Annotated[str, typer.Option(help="Requests served meanwhile, such as 12000/s.", metavar="RATE")] = "",
     out: Annotated[Path | None, typer.Option(help="Write to this file.", metavar="FILE", show_default=False)] = None,
 ) -> None:
-    """Count the operations of an application: CPU, system calls, memory, disk, network.
+    """Count the operations of an application, for `tare advise`.
 
-    A command runs repeatedly, and its output is discarded. The request rate of a server comes from --rate, as only the
-    load generator knows the rate. System calls are counted for a short time only, as counting slows them down.
+    They are CPU time, system calls, memory, disk and network. A command runs repeatedly, and its output is discarded.
+    The request rate of a server comes from --rate, as only the load generator knows the rate. System calls are counted
+    for a short time only, as counting slows them down.
     """
     if sum(map(bool, (command, pid is not None, cgroup, container))) != 1:
         raise UsageError("name one application: a command after --, or --pid, --cgroup or --container", _EXAMPLE)
@@ -99,20 +100,14 @@ def _find_target(host: LocalHost, pid: int | None, cgroup: str, container: str) 
 
 
 def _parse_seconds(text: str) -> float:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--seconds {text}: {error}", "for example --seconds 10s") from error
+    seconds = parse_option("--seconds", text, parse_duration, "10s")
     if not 1 <= seconds <= 3600:
-        raise UsageError(f"--seconds {text}: between 1s and 1h", "for example --seconds 10s")
+        raise UsageError(f"--seconds {text}: not between 1s and 1h", "for example --seconds 10s")
     return seconds
 
 
 def _parse_requests_per_second(text: str) -> float | None:
-    try:
-        return parse_rate(text, _PER_SECONDS) if text else None
-    except ValueError as error:
-        raise UsageError(f"--rate {text}: not a rate", "give requests with their time, such as 12000/s") from error
+    return parse_option("--rate", text, lambda rate: parse_rate(rate, _PER_SECONDS), "12000/s") if text else None
 
 
 def _write(path: Path | None, text: str) -> None:
