@@ -23,10 +23,10 @@ from tare.plugins import registry
 from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import VOLUME, Instance
 from tare.runner.context import RunContext
+from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
 from tare.runner.layers import PROBE, StartedLayers, start_stack
 from tare.runner.sanity_checks import limit_cautions, read_observed_limits
-from tare.runner.trial import measure_layer_footprint
 from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native

@@ -16,7 +16,7 @@ from tare.hosts.network import SLOTS
 from tare.plugins import registry
 from tare.plugins.technology import READINESS_PORT, Technology
 from tare.plugins.workload import VOLUME
-from tare.runner import trial
+from tare.runner import extra_instances
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayer, start_stack
 from tare.runner.trial_log import TrialLog
@@ -130,7 +130,7 @@ def _settled(part: StartedLayer) -> int:
     """Read the memory of an instance once it no longer changes: a server that answers is not done with its start."""
     before, deadline = 0, time.monotonic() + ENOUGH_SECONDS
     while time.monotonic() < deadline:
-        memory_bytes = trial.measure_layer_footprint(part).memory_bytes
+        memory_bytes = extra_instances.measure_layer_footprint(part).memory_bytes
         assert memory_bytes is not None
         if memory_bytes == pytest.approx(before, rel=0.001):
             return memory_bytes

@@ -14,8 +14,8 @@ from tare.images.micro import UNIKERNELS
 from tare.plugins.technology import START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import RunContext
+from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.layers import PROBE, StartedLayers
-from tare.runner.trial import measure_layer_footprint
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone

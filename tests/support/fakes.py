@@ -308,13 +308,16 @@ def record(suite: Suite) -> RunRecord:
     return replace(blank, workloads=workloads, margin=suite.margin)
 
 
-def suite(*tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup")) -> Suite:
+def suite(
+    *tables: str, blocks: int = 2, workloads: Sequence[str] = ("dhrystone", "startup"), instances: str = "per-workload"
+) -> Suite:
     """A suite of the stacks that the tables make, such as `slow: effect = "3%"`; all are fakes unless they say so.
 
     What measures start-up starts each stack once in a block.
     """
     names = [table.partition(":")[0] for table in tables]
     text = f"[suite]\nstacks = {json.dumps(names)}\nblocks = {blocks}\nseed = 3\n"
+    text += f'instances = "{instances}"\n'
     for name, _, settings in (table.partition(":") for table in tables):
         kind = "" if "stack =" in settings else 'stack = "fake"\n'
         text += f"[stacks.{name}]\n{kind}{settings.strip()}\n"

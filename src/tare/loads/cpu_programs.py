@@ -66,7 +66,7 @@ class ComputeWorkload(Workload):
     usual_speed: ClassVar[float]
     scale = 1.0
 
-    duration: Annotated[Duration, Field(gt=0, le=3600)] = 1.0
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
     passes: Annotated[int, Field(ge=0, le=_MAX_PASSES)] = 0
     repetitions: Annotated[int, Field(ge=1, le=100)] = 5
 
@@ -96,8 +96,8 @@ class ComputeWorkload(Workload):
         line, limit = f"{DISCARDED_SECONDS:g} {SHORT_TURN_SECONDS:g}", limit_seconds(SHORT_TURN_SECONDS)
         argv = (self._program, "--turns")
         with running_program(setup.require_inside(self.name), *argv, last_line="verified: yes") as program:
-            for number in range(1 + self.rounds):  # in the first turn, the program finds its rate
-                yield program.run_turn(self.name, line, limit, warm_up=number == 0)
+            for _ in range(self.rounds):  # the program finds its rate before the first turn
+                yield program.run_turn(self.name, line, limit)
 
     def _run_passes(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         inside, argv = setup.require_inside(self.name), (self._program, self.count_option, f"{self.passes}")

@@ -327,7 +327,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Values of one workload in one fresh instance: the unit of replication.
+    """Values of one workload in one instance of a block: the unit of replication.
 
     - `block` counts the blocks of one workload from 0; `order` is the position in the block.
     - `started` and `ended` are when the instance was requested and when it was gone, in seconds since 1970 UTC; `ended`
@@ -337,6 +337,8 @@ class Trial:
     - `turns` are in order. `first_round` is the round, from 0, of the first values at each point. It is later than 0 if
       not all instances fit into memory together.
     - `quarantined` are impossible values, for which the trial failed. No statistic includes them.
+    - `reused` is True if another workload was measured in the instance before. The trial then has no footprint. A trial
+      has no timeline if it did not start its instance: `started` and `ended` are then those of its measurement.
     """
 
     trial: str
@@ -363,6 +365,7 @@ class Trial:
     turns: tuple[Turn, ...] = ()
     quarantined: tuple[MeasuredValue, ...] = ()
     ended: float | None = None
+    reused: bool = False
 
     def as_failed(self, reason: str, hint: str, quarantined: tuple[MeasuredValue, ...] = ()) -> Trial:
         """Return the trial as failed and without values, except for the given ones in quarantine."""

@@ -153,6 +153,7 @@ class Workload(ABC):
     Plug-ins inherit from it; their settings are their dataclass fields. A class attribute may replace any property
     whose value does not depend on the settings, such as `metrics`.
 
+    - `leaves_instance_fresh`: it measures the start of an instance, which other workloads can then use.
     - `runs_inside`: the workload runs a program or server in the instance. If not, it can measure every unikernel.
     - `usual_port`: the default port of its server in a user-supplied image; 0 if it equals `port`.
     - `has_large_packages`: images contain its packages only if the suite names it, and not in `tare shell` by default.
@@ -165,6 +166,7 @@ class Workload(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    leaves_instance_fresh: ClassVar[bool] = False
     runs_inside: ClassVar[bool] = True
     usual_port: ClassVar[int] = 0
     has_large_packages: ClassVar[bool] = False
@@ -283,6 +285,18 @@ class Workload(ABC):
     def runs_exclusively(self) -> bool:
         """Whether only one stack is alive on the machine at a time; by default with one round."""
         return self.rounds == 1
+
+    @property
+    def shares_instance(self) -> bool:
+        """Whether it can be measured in an instance in which other workloads were measured before.
+
+        By default, a workload needs an instance for itself if it runs exclusively, starts cold, writes to disks, or
+        runs the user's programs, whose traces are unknown.
+        """
+        if self.leaves_instance_fresh:
+            return not self.starts_cold
+        alone = self.runs_exclusively or self.starts_cold or self.has_user_server or self.has_unknown_paths
+        return not (alone or self.disk_bytes or self.volume_bytes or self.sidecars or self.image)
 
     @property
     def disk_bytes(self) -> int:

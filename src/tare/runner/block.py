@@ -11,8 +11,6 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from statistics import median
-from time import monotonic
 
 from tare.hosts.awake import keep_awake
 from tare.hosts.facts import parse_meminfo
@@ -21,12 +19,14 @@ from tare.model.trial import Caution, Limits
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec, RunContext, assign_slots, outer_limits
-from tare.runner.events import RunObserver, TrialBegins, TurnEnded, TurnOfStack, TurnsBegin
+from tare.runner.events import RunObserver, TrialBegins
 from tare.runner.inside_check import InsideCheck
 from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautions
-from tare.runner.schedule import SLOW_FACTOR, rounds_by_label
+from tare.runner.schedule import rounds_by_label
+from tare.runner.shared_instances import SharedInstances
 from tare.runner.trial import FinishedTrial, TrialRun
 from tare.runner.trial_log import TrialLog
+from tare.runner.turn_scheduler import TurnScheduler
 from tare.runner.values import read_values
 from tare.suites.plan import Block, PlannedTrial
 from tare.suites.stack_overrides import StackOverride
@@ -35,8 +35,6 @@ from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 
 _MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: about nine of crun, two or three of Docker
 _ONCE: Mapping[str, int] = {}
-_MIN_ROUNDS = 3  # for a far slower stack: the fewest rounds of which the median ignores one disturbed turn
-_MIN_STACKS = 3  # with two stacks, the median lies between them and neither is an outlier
 _USABLE_MEMORY_SHARE = 0.8  # of the available memory: loads and the page cache need the rest
 _MEMORY_RESERVE_FACTOR = 1.5  # times the observed footprint, which is read once and may have been higher before
 _IN_GROUPS = Caution(
@@ -51,7 +49,8 @@ class BlockRunner:
     """Runner of blocks. `references` are the names of the baseline and of its A/A control.
 
     `programs` has the per-stack overrides of commands and images. `inside_check` compares the conditions that stacks
-    give a process; None to skip the comparison. `awake_cpus` are kept awake while stacks take turns.
+    give a process; None to skip the comparison. `awake_cpus` are kept awake while stacks take turns. `workloads` are
+    those that may share instances; () starts an instance for each trial.
     """
 
     context: RunContext
@@ -61,9 +60,16 @@ class BlockRunner:
     programs: Mapping[str, StackOverride] = field(default_factory=dict)
     inside_check: InsideCheck | None = None
     awake_cpus: Sequence[int] = ()
+    workloads: Collection[PlannedWorkload] = ()
     _observed_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # labels of a complete round, by workload
     _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks that were started before
+
+    def __post_init__(self) -> None:
+        """Create the set of shared instances, empty at first."""
+        self.shared = SharedInstances(self.context.ledger, self.workloads)
+        # A stack has the same slot in all blocks: its instance may outlive a block.
+        self._slots = assign_slots(self.stacks)
 
     def run(
         self,
@@ -80,6 +86,7 @@ class BlockRunner:
         stacks without a turn yield no trial. Closing the iterator removes the instances of the block.
         """
         self.context.await_machines()  # their available memory is read below
+        self.shared.begin_block(block.workload)
         if planned.workload.runs_exclusively:
             several = self._start_repeatedly if planned.workload.rounds > 1 else self._run_together
             for attempt in several(block, planned, observe):
@@ -117,16 +124,21 @@ class BlockRunner:
         # The seed names the block: a resumed run then has the same order as a run without a stop.
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
         staying, groups = self.split_by_memory(block.trials, workload, limits)
+        shared: SharedInstances | None = self.shared
+        if len(groups) > 1 and not workload.runs_exclusively:  # the next group needs the memory of this one
+            self.shared.close()
+            shared = None
         # With groups, the baseline measures once with each of them: more passes would multiply its time again.
         passes = passes if len(groups) == 1 else _ONCE
         labels = () if workload.runs_exclusively else self._labels.get(block.workload, ())
-        turns = _TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
-        slots = assign_slots({step.stack: self.stacks[step.stack] for step in block.trials})
+        turns = TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
 
         def create_attempt(step: PlannedTrial) -> TrialRun:
             stack, image = tuple(self.stacks[step.stack]), self.context.images.for_stack(step.stack)
-            spec = InstanceSpec(stack, image, limits, slots[step.stack], sampler=sampler)
-            return TrialRun(self.context, step, spec, self._apply_overrides(workload, step.stack), self.inside_check)
+            spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
+            spec = self.shared.add_ports(spec, step.workload)
+            overridden = self._apply_overrides(workload, step.stack)
+            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared)
 
         with ExitStack() as held:
             stay, first = [create_attempt(step) for step in staying], 0
@@ -227,7 +239,7 @@ class BlockRunner:
         """Return the steps that stay for the whole block, and groups of steps that fit into memory with them."""
         if workload.runs_exclusively:
             return (), tuple((step,) for step in steps)
-        room = self._usable_memory_bytes()
+        room = self._usable_memory_bytes() + self.shared.memory_bytes
         needed = {step: self._estimate_memory_bytes(step, limits) for step in steps}
         if sum(needed.values()) <= room:
             return (), (tuple(steps),)
@@ -314,78 +326,3 @@ def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
 def _ready_seconds(log: TrialLog) -> float:
     """Return the seconds of the mark `ready`, which need not be the last: technologies may mark later steps."""
     return next(mark.seconds for mark in log.timeline if mark.name == "ready")
-
-
-@dataclass
-class _TurnScheduler:
-    """Scheduler of turns: lets attempts take turns until none has more to do.
-
-    `labels` are those of a complete round; empty while unknown. Other stacks do not wait for a far slower one: its
-    turns end after a few complete rounds, unless it is one of the `references`.
-
-    Until a workload has worked, the references have the first turns. If the first of these times out, the command
-    probably never ends: `is_hopeless` becomes true, and no more turns are taken.
-    """
-
-    rng: random.Random
-    observe: RunObserver
-    side_by_side: bool
-    labels: Collection[str] = ()
-    references: Collection[str] = ()
-    count: int = 0
-    started_at: float = 0.0
-    ended_early: list[TrialRun] = field(default_factory=list)
-    is_hopeless: bool = False
-    _had_turn: set[str] = field(default_factory=set)
-
-    def select_counted(self, attempts: Sequence[TrialRun]) -> list[TrialRun]:
-        """Return the attempts to record: all, or if hopeless those that had a turn or failed to start."""
-        return [
-            each for each in attempts if not (self.is_hopeless and each.is_running) or each.step.trial in self._had_turn
-        ]
-
-    def run_turns(self, attempts: Sequence[TrialRun], first_round: int) -> None:
-        self.started_at = self.started_at or monotonic()
-        for attempt in attempts:
-            attempt.measure_from(first_round)
-        going = list(attempts)
-        while going:
-            if self.side_by_side:
-                self.observe(TurnsBegin(self.count, len(going)))
-            self.rng.shuffle(going)
-            if not (self.labels or self._had_turn):
-                first = list(self.references)
-                going.sort(key=lambda each: first.index(each.step.stack) if each.step.stack in first else len(first))
-            going = [attempt for attempt in going if self._run_turn(attempt)]
-            if self.is_hopeless:
-                return
-            slow = self._find_far_slower(going)
-            self.ended_early += slow
-            going = [attempt for attempt in going if attempt not in slow]
-            self.count += 1
-
-    def _run_turn(self, attempt: TrialRun) -> bool:
-        raise_if_interrupted()
-        if self.is_hopeless:
-            return False
-        self.observe(TurnOfStack(attempt.step))
-        raw = attempt.run_turn(self.count, self.started_at)
-        is_first = not (self.labels or self._had_turn)
-        self._had_turn.add(attempt.step.trial)
-        self.is_hopeless = is_first and attempt.timed_out and attempt.step.stack in self.references
-        if raw is not None:
-            self.observe(TurnEnded(attempt.step, raw))
-        return raw is not None
-
-    def _find_far_slower(self, going: Sequence[TrialRun]) -> list[TrialRun]:
-        if not self.labels or len(going) < _MIN_STACKS:
-            return []
-        # The median, because a mean would grow with the slow stack itself.
-        usual = SLOW_FACTOR * median(attempt.log.measured_seconds for attempt in going)
-        return [
-            attempt
-            for attempt in going
-            if attempt.step.stack not in self.references
-            and attempt.log.measured_seconds > usual
-            and attempt.count_whole_rounds(self.labels) >= _MIN_ROUNDS
-        ]

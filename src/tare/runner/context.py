@@ -229,7 +229,8 @@ class InstanceSpec:
     """Specification of an instance: the technologies of its stack, innermost first, its image and its limits.
 
     - `slot` differs between instances that run at the same time: names and addresses derive from it.
-    - `port` is the TCP port of the service, with `udp` also its UDP port; None without a service.
+    - `port` is the TCP port of the service, with `udp` also its UDP port; None without a service. `extra_ports` are
+      those of other workloads that share the instance.
     - `volume_bytes` is the size of the innermost instance's data volume; 0 for none.
     - `start_timeout_seconds` limits the start; a technology may have a shorter time-out.
     - `parent_ready_at` is the time at which the parent layer became ready, on this machine's monotonic clock; None for
@@ -243,6 +244,7 @@ class InstanceSpec:
     slot: int = 0
     port: int | None = None
     udp: bool = False
+    extra_ports: tuple[int, ...] = ()
     volume_bytes: int = 0
     start_timeout_seconds: float = math.inf
     parent_ready_at: float | None = None
@@ -255,7 +257,8 @@ class InstanceSpec:
 
     def with_workload(self, workload: Workload) -> InstanceSpec:
         """Return the specification with the port and the data volume that a workload needs."""
-        return replace(self, port=workload.port, udp=workload.datagrams, volume_bytes=workload.volume_bytes)
+        udp = self.udp or workload.datagrams
+        return replace(self, port=workload.port, udp=udp, volume_bytes=workload.volume_bytes)
 
     def outer_spec(self, image: Image) -> InstanceSpec:
         """Return the specification of the outer machine, booted from `image`, with limits that leave room for it."""

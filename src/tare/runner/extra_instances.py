@@ -17,10 +17,10 @@ from tare.hosts.facts import has_private_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
-from tare.model.trial import Footprint, Limits, Mark
+from tare.model.trial import Footprint, LayerCost, Limits, Mark
 from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
-from tare.runner.layers import combine_layers, start_stack
+from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
 from tare.runner.service import start_service
 from tare.runner.trial_log import TrialLog
 from tare.telemetry.processes import measure_proportional_memory
@@ -45,6 +45,18 @@ def measure_footprint(context: RunContext, instances: Collection[Instance]) -> F
     kernel = _sum_if_known(kernel_bytes(host, group_folder(host, pids[0])) if pids else None for pids in processes)
     reported = _sum_if_known(_reported_bytes(host, instance) for instance in instances)
     return Footprint(memory, kernel, _sum_if_known(instance.written_bytes() for instance in instances), count, reported)
+
+
+def measure_layer_footprint(part: StartedLayer) -> Footprint:
+    """Measure the footprint of a layer on the host that it runs on."""
+    return measure_footprint(part.context, [part.instance])
+
+
+def measure_layer_costs(parts: StartedLayers) -> tuple[LayerCost, ...]:
+    """Return the start time and footprint of each layer of a nested stack; empty for a stack of one layer."""
+    if len(parts) == 1:
+        return ()
+    return tuple(LayerCost(part.name, part.seconds, measure_layer_footprint(part)) for part in parts)
 
 
 def _reported_bytes(host: Host, instance: Instance) -> int | None:

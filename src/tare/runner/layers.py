@@ -104,6 +104,18 @@ def combine_layers(parts: StartedLayers) -> Instance:
     )
 
 
+def find_layer_on_machine(parts: StartedLayers) -> StartedLayer:
+    """Return the outermost layer on the machine under test: the second one if the first provisions that machine."""
+    return parts[1 if parts[0].spec.technology.provisions_machine else 0]
+
+
+def list_hosts_with_kernels(parts: StartedLayers, outermost: StartedLayer) -> Iterator[Host]:
+    """Yield the hosts that may have a separate kernel: the layers' insides, innermost first, then the machine."""
+    insides = (part.instance.inside for part in reversed(parts))
+    yield from (inside for inside in insides if inside is not None)
+    yield outermost.host
+
+
 @contextmanager
 def start_stack(
     context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
@@ -181,6 +193,7 @@ def _start_on_provisioned_machine(context: RunContext, spec: InstanceSpec, log: 
             limits,
             port=spec.port,
             udp=spec.udp,
+            extra_ports=spec.extra_ports,
             volume_bytes=spec.volume_bytes,
             parent_ready_at=before,
         )
@@ -204,7 +217,8 @@ def start_layer(
     """Context manager: start the outermost layer of a stack, and wait until it is ready for the client."""
     technology, network = spec.technology, context.network.with_slot(spec.slot)
     name = create_instance_name(network)
-    ports = (READINESS_PORT, *([spec.port] if spec.port else ())) if len(spec.stack) == 1 else (outer_port(context),)
+    service_ports = dict.fromkeys((*((spec.port,) if spec.port else ()), *spec.extra_ports))
+    ports = (READINESS_PORT, *service_ports) if len(spec.stack) == 1 else (outer_port(context),)
     probes: list[Process] = []
     timeline = StartTimeline(technology=technology.name, before_request=before_request)
     usual_seconds = start_timeout_seconds(technology, network.level, context.hosts.placement.cautions)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from tare.model.errors import NotRecorded, Unreachable
@@ -144,7 +145,14 @@ class RunLoop:
         overrides = {stack.name: stack.override for stack in suite.measured_stacks if stack.override != StackOverride()}
         inside_check = InsideCheck(suite.baseline, stacks)
         self._block_runner = BlockRunner(
-            context, stacks, references, suite.seed, overrides, inside_check, began.awake_cpus
+            context,
+            stacks,
+            references,
+            suite.seed,
+            overrides,
+            inside_check,
+            began.awake_cpus,
+            suite.workloads if suite.instances == "shared" else (),
         )
         self._units = PrintedUnits(references)
         self._estimates = DurationEstimates(suite.by_name)
@@ -167,10 +175,17 @@ class RunLoop:
         self._failures = FailureWatch(frozenset(block.workload for block in self._remaining))
         self._failures.resume(work.done)
         least = least_blocks(self._remaining)
-        self._schedule = Schedule((), work.budget_seconds, time.monotonic(), self._estimates, min_blocks=least)
+        self._estimates.has_instance = self._block_runner.shared.is_ready
+        started_at = time.monotonic()
+        seed = suite.seed if suite.instances == "shared" else None
+        self._schedule = Schedule((), work.budget_seconds, started_at, self._estimates, 0, least, seed)
 
     def run(self) -> Stop:
         """Run the remaining blocks; return why the loop stopped."""
+        with closing(self._block_runner.shared):
+            return self._run_blocks()
+
+    def _run_blocks(self) -> Stop:
         self._warn_of_shortfall(self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of))
         self._plan_needed_blocks()
         reason = StopReason.PLAN

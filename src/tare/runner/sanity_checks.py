@@ -24,11 +24,11 @@ from statistics import fmean
 from tare.hosts.cgroups import memory_limit_of
 from tare.hosts.exec import SUPERVISE
 from tare.hosts.host import Host
-from tare.model.errors import TrialFailed
+from tare.model.errors import TrialFailed, Unavailable
 from tare.model.trial import Caution, LimitsCheck, MeasuredValue, ObservedLimits, RawOutput
 from tare.model.units import format_duration, format_quantity
 from tare.plugins.technology import Technology
-from tare.plugins.workload import Instance
+from tare.plugins.workload import Instance, Workload
 from tare.runner.context import CpuPlacement
 from tare.runner.layers import StartedLayer
 from tare.runner.trial_log import TrialLog
@@ -48,6 +48,21 @@ _SHARED_CLOCK_FAMILIES = (
     "container",
 )  # families whose instances read the host kernel's clock
 _CLOCK_SECONDS = 30.0
+
+
+def reject_unsupported(stack: Sequence[Technology], workload: Workload) -> None:
+    """Raise Unavailable where a stack cannot run a workload."""
+    for technology in stack:
+        if reason := technology.unsupported_reason(workload):
+            raise Unavailable(f"{technology.name}: {reason}")
+    if workload.volume_bytes and not stack[0].has_volumes:
+        raise Unavailable(f"{stack[0].name}: its instances have no data volume", 'write place = "root"')
+    if workload.sidecars and stack[-1].provisions_machine:
+        what = f"{stack[-1].name}: sidecar services cannot be reached from a provisioned machine"
+        raise Unavailable(what, "leave this stack out")
+    if workload.starts_cold and stack[-1].provisions_machine:
+        what = f"{stack[-1].name}: tare cannot drop the caches of a provisioned machine"
+        raise Unavailable(what, 'write caches = "warm"')
 
 
 def read_observed_limits(part: StartedLayer) -> ObservedLimits:

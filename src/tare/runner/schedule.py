@@ -5,10 +5,11 @@ Durations are estimated by the workloads at first, and later from the trials of 
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from math import inf
@@ -36,12 +37,14 @@ class DurationEstimates:
     """Estimates of trial durations: the median of a workload and stack, before the first trial the workload's estimate.
 
     The median, because the first trial is often slow: caches are cold. `passes` has the number of passes of each
-    workload's next block (`tare.runner.loop`); 1 if it is missing.
+    workload's next block (`tare.runner.loop`); 1 if it is missing. `has_instance` returns whether a block of a workload
+    would find a running instance of a stack.
     """
 
     workloads: Mapping[str, Workload]
     passes: dict[str, int] = field(default_factory=dict)
-    _start_seconds: dict[CellKey, list[float]] = field(default_factory=dict)
+    has_instance: Callable[[str, str], bool] = lambda _workload, _stack: False
+    _start_seconds: dict[tuple[CellKey, bool], list[float]] = field(default_factory=dict)  # by cell and `Trial.reused`
     _pass_seconds: dict[CellKey, list[float]] = field(default_factory=dict)
     # By workload: its latest block, and the turns of a pass there.
     _turns_of_pass: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -52,7 +55,8 @@ class DurationEstimates:
             return
         cell, passes = (trial.workload, trial.stack), self._count_passes(trial)
         turn_seconds = sum(turn.seconds for turn in trial.turns)
-        self._start_seconds.setdefault(cell, []).append(max(0.0, trial.seconds - turn_seconds))
+        start_seconds = max(0.0, trial.seconds - turn_seconds)
+        self._start_seconds.setdefault((cell, trial.reused), []).append(start_seconds)
         self._pass_seconds.setdefault(cell, []).append(turn_seconds / passes)
         if trial.turns:
             block, turns = self._turns_of_pass.get(trial.workload, (trial.block, 0))
@@ -68,9 +72,12 @@ class DurationEstimates:
         return self.start_seconds_of(step) + self.turn_seconds_of(step)
 
     def start_seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate the seconds to start and end the instance of a trial."""
-        known = self._start_seconds.get((step.workload, step.stack))
-        return statistics.median(known) if known else _DEFAULT_START_SECONDS
+        """Estimate the seconds of a trial without its turns: mostly the start and the end of its instance."""
+        cell = (step.workload, step.stack)
+        reused, fresh = (self._start_seconds.get((cell, known)) for known in (True, False))
+        if reused and self.has_instance(*cell):
+            return statistics.median(reused)
+        return statistics.median(fresh or reused or (_DEFAULT_START_SECONDS,))
 
     def turn_seconds_of(self, step: PlannedTrial) -> float:
         """Estimate the seconds of all turns of a trial."""
@@ -199,7 +206,8 @@ class Schedule:
     """Schedule: the remaining blocks, the budget, duration estimates, and the number of past blocks.
 
     `budget_seconds` is None for no limit and counts from `started_at`, on the monotonic clock. `min_blocks` is the
-    minimum number of blocks for an interval.
+    minimum number of blocks for an interval. `seed` decides the order of the workloads that share instances; None
+    keeps the order of the suite.
     """
 
     blocks: tuple[Block, ...]
@@ -208,6 +216,7 @@ class Schedule:
     estimates: DurationEstimates
     past_blocks: int = 0
     min_blocks: int = MIN_VALUES
+    seed: int | None = None
 
     def has_time_for_next(self) -> bool:
         """Return whether the next block would end within the budget; always True for the first block of the run."""
@@ -239,8 +248,6 @@ class Schedule:
         A workload whose interval needs more than the time left keeps a chance, the share of it that is left: trials
         may get faster after the first, cold ones.
         """
-        if self.budget_seconds is None:
-            return self
         left = self.remaining_seconds()
         seconds = {block: estimate_total_seconds((block,), self.estimates.seconds_of) for block in self.blocks}
         if sum(seconds.values()) <= left:
@@ -265,8 +272,17 @@ class Schedule:
         return self.with_blocks(sorted(self.blocks, key=sort_key))
 
     def _plan_position(self, block: Block) -> tuple[int, int]:
-        """Return a block's position in the plan: its index, and its workload's position in the suite."""
-        return block.index, list(self.estimates.workloads).index(block.workload)
+        """Return a block's position in the plan: its index, and the position of its workload among those of the index.
+
+        With shared instances, starts come first, as the other workloads can then use their instances. The others follow
+        in random order, so that no workload is always measured in an instance that another one has used.
+        """
+        workloads = list(self.estimates.workloads)
+        if self.seed is None:
+            return block.index, workloads.index(block.workload)
+        random.Random(f"{self.seed}/{block.index}/order").shuffle(workloads)  # noqa: S311 - nothing secret
+        workloads.sort(key=lambda name: not self.estimates.workloads[name].leaves_instance_fresh)
+        return block.index, workloads.index(block.workload)
 
     def estimate_next_block(self) -> BlockTiming:
         """Estimate the next block: with turns, all stacks start first and then take turns; else one after the other."""

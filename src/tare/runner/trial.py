@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -18,14 +18,19 @@ from tare.hosts.filesystems import (
     read_file_systems,
     read_used_file_systems,
 )
-from tare.hosts.host import Host
 from tare.model.errors import TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
-from tare.model.trial import Caution, Footprint, LayerCost, LimitsCheck, Output, RawOutput, Status, Trial, Turn
+from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
-from tare.runner.extra_instances import ExtraInstances, measure_footprint
+from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
-from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
+from tare.runner.layers import (
+    StartedLayer,
+    StartedLayers,
+    find_layer_on_machine,
+    list_hosts_with_kernels,
+    start_stack,
+)
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
     GuestClockCheck,
@@ -37,11 +42,13 @@ from tare.runner.sanity_checks import (
     read_guest_clock,
     read_observed_limits,
     reject_impossible_values,
+    reject_unsupported,
     sidecar_cautions,
     waiting_cautions,
 )
 from tare.runner.schedule import rounds_by_label
 from tare.runner.service import ServiceProcess, start_service
+from tare.runner.shared_instances import RunningInstance, SharedInstances
 from tare.runner.sidecars import SidecarServices
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values, service_ready_values
@@ -67,6 +74,7 @@ class _LiveTrial:
     outputs: Iterator[RawOutput] = field(default_factory=lambda: iter(()))
 
 
+@dataclass(eq=False)
 class TrialRun:
     """Trial in progress: started, measured turn by turn, and ended. Leaving its `with` block removes all it started.
 
@@ -74,21 +82,21 @@ class TrialRun:
     interruption from outside is raised.
     """
 
-    def __init__(
-        self,
-        context: RunContext,
-        step: PlannedTrial,
-        spec: InstanceSpec,
-        workload: Workload,
-        check: InsideCheck | None = None,
-    ) -> None:
-        self.step = step
+    context: RunContext
+    step: PlannedTrial
+    spec: InstanceSpec
+    workload: Workload
+    inside_check: InsideCheck | None = None
+    shared: SharedInstances | None = None
+
+    def __post_init__(self) -> None:
+        """Prepare an empty log."""
         self.log = TrialLog()
-        self._context, self._spec = context, spec.with_workload(workload)
-        self._workload, self._inside_check = workload, check
-        if not spec.technology.provisions_machine:  # a provisioned machine has another placement
-            self.log.cautions += context.hosts.placement.cautions
+        self.spec = self.spec.with_workload(self.workload)
+        if not self.spec.technology.provisions_machine:  # a provisioned machine has another placement
+            self.log.cautions += self.context.hosts.placement.cautions
         self._open = ExitStack()
+        self._running: RunningInstance | None = None
         self._live: _LiveTrial | None = None
         self._server = ServiceProcess()
         self._sidecars = SidecarServices()
@@ -104,35 +112,77 @@ class TrialRun:
     def __exit__(self, *_: object) -> None:
         """Remove the instance and its services, if the trial was not ended."""
         self._live = None
-        self._open.close()
+        self._close()
 
     def start(self) -> None:
         """Start the instance, the workload's sidecar services and its server, and telemetry."""
-        log, workload, context, spec = self.log, self._workload, self._context, self._spec
+        log, workload, context, spec = self.log, self.workload, self.context, self.spec
         log.started = time.time()
         with self._record_failure():
             self._open.callback(self._await_telemetry_file)  # registered first to run last: the sampler still writes
-            self._reject_unsupported()
-            cold = ColdStart(context.host) if workload.starts_cold else None
-            if cold:  # dropping caches here takes most of the time; the second drop, right before the start, is short
-                cold.begin()
-            parts = self._open.enter_context(start_stack(context, spec, log, cold.begin if cold else None))
-            cold_read_bytes = cold.read_bytes() if cold else None
-            instance, innermost = combine_layers(parts), parts[-1]
+            log.path = "/".join(technology.network_path for technology in spec.stack)
+            log.cautions += [_UNTESTED for technology in spec.stack if technology.tested == "stand-in"]
+            reject_unsupported(spec.stack, workload)
+            cold_read_bytes = self._obtain_instance()
+            assert self._running is not None  # noqa: S101 - obtained above
+            parts, instance, innermost = self._running.layers, self._running.instance, self._running.layers[-1]
             self._inspect_instance(instance, innermost)
+            if self.shared and self.shared.can_leave(self.step.workload, self._running):
+                self._running.record_state()
             self._sidecars.start(self._open, context, workload, instance)
             # The server must still run at the last sample: its counters vanish with it.
             purpose = self._sidecars.scope
             serving = start_service(innermost.instance, workload, spec.image, purpose, innermost.host)
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
-            telemetry = self._start_sampling(_find_layer_on_machine(parts))
+            telemetry = self._start_sampling(find_layer_on_machine(parts))
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)
             edges = _create_boundary(
-                _find_layer_on_machine(parts), context.hosts.placement.sidecar_cpus if workload.sidecars else ()
+                find_layer_on_machine(parts),
+                context.hosts.placement.sidecar_cpus if workload.sidecars else (),
+                takes_turns=self._block_sampler is not None,
             )
             self._open.callback(edges.resume)
             self._live = _LiveTrial(parts, setup, telemetry, edges, read_guest_clock(spec.stack, instance.inside))
+
+    def _obtain_instance(self) -> int | None:
+        """Take the stack's running instance, or start one; return the bytes that a cold start has read from disks."""
+        log, context = self.log, self.context
+        if self.shared and (running := self.shared.take(self.step.workload, self.step.stack)):
+            self._running, log.reused = running, running.is_used
+            log.commands += running.commands
+            log.cautions += running.cautions
+            return None
+        cold = ColdStart(context.host) if self.workload.starts_cold else None
+        if cold:  # dropping caches here takes most of the time; the second drop, right before the start, is short
+            cold.begin()
+        before, exits = len(log.cautions), ExitStack()
+        self._open.push(exits)  # until the start has succeeded
+        layers = exits.enter_context(start_stack(context, self.spec, log, cold.begin if cold else None))
+        self._running = RunningInstance(layers, exits.pop_all(), tuple(log.commands), tuple(log.cautions[before:]))
+        return cold.read_bytes() if cold else None
+
+    def _close(self) -> None:
+        """End services and telemetry, then remove the instance."""
+        running, self._running = self._running, None
+        with ExitStack() as exits:
+            if running:
+                exits.push(running.exits)
+            self._open.close()
+
+    def _hand_over(self) -> None:
+        """End services and telemetry; keep the instance for the next workload, or remove it."""
+        running, name = self._running, self.step.workload
+        if running and self.shared and self.shared.has_use(name, running):
+            self._open.close()
+            left = running.find_leftovers() if self.shared.can_leave(name, running) else ""
+            if left:
+                text = f"it left {left} in the instance: the next workload gets a fresh one"
+                self.log.cautions.append(Caution("left-behind", text))
+            else:
+                self._running = None
+                self.shared.keep(name, self.step.stack, running)
+        self._close()
 
     def measure_from(self, first_round: int) -> None:
         """Begin to measure. The baseline is measured once with each group where a block has several groups."""
@@ -140,7 +190,7 @@ class TrialRun:
             self.log.first_round = first_round
         with self._record_failure():
             if self._live:
-                measuring = iter(self._workload.measure(self._live.setup))
+                measuring = iter(self.workload.measure(self._live.setup))
                 # A workload's `finally` blocks stop its loads: they must run while the instance still exists.
                 if isinstance(measuring, Generator):
                     self._open.callback(measuring.close)
@@ -150,12 +200,6 @@ class TrialRun:
     def is_running(self) -> bool:
         """Whether the trial was started and has neither ended nor failed."""
         return self._live is not None
-
-    def count_whole_rounds(self, labels: Collection[str]) -> int:
-        """Return the number of complete rounds, each with one turn of every label; 0 within a round."""
-        counts = rounds_by_label(self.log.turns)
-        distinct = {counts[label] for label in labels}
-        return distinct.pop() if len(distinct) == 1 and len(counts) == len(labels) else 0
 
     @property
     def rounds(self) -> int:
@@ -185,9 +229,14 @@ class TrialRun:
 
     def to_finished_trial(self) -> FinishedTrial:
         """Return the trial for the journal with its raw output, both without secrets."""
-        stack = "/".join(technology.name for technology in self._spec.stack)
+        stack = "/".join(technology.name for technology in self.spec.stack)
         trial = self.log.to_trial(self.step)
-        return redact_secrets(*drop_unserializable(trial, self.log.raw, stack, self._workload.name))
+        return redact_secrets(*drop_unserializable(trial, self.log.raw, stack, self.workload.name))
+
+    @property
+    def _block_sampler(self) -> Sampler | None:
+        """The sampler of the block; None if the trial needs a private one, as on a provisioned machine."""
+        return None if self.spec.technology.provisions_machine else self.spec.sampler
 
     @contextmanager
     def _record_failure(self) -> Iterator[None]:
@@ -220,38 +269,21 @@ class TrialRun:
         self.log.fail(reason, hint, status)
         self._live = None
         with suppress(Exception):  # the reason is known already
-            self._open.close()
+            self._close()
         self.log.ended = self.log.ended or time.time()
-
-    def _reject_unsupported(self) -> None:
-        """Raise Unavailable where the stack cannot run the workload."""
-        stack, workload = self._spec.stack, self._workload
-        self.log.path = "/".join(technology.network_path for technology in stack)
-        for technology in stack:
-            if reason := technology.unsupported_reason(workload):
-                raise Unavailable(f"{technology.name}: {reason}")
-            self.log.cautions += [_UNTESTED] if technology.tested == "stand-in" else []
-        if workload.volume_bytes and not stack[0].has_volumes:
-            raise Unavailable(f"{stack[0].name}: its instances have no data volume", 'write place = "root"')
-        if workload.sidecars and stack[-1].provisions_machine:
-            what = f"{stack[-1].name}: sidecar services cannot be reached from a provisioned machine"
-            raise Unavailable(what, "leave this stack out")
-        if workload.starts_cold and stack[-1].provisions_machine:
-            what = f"{stack[-1].name}: tare cannot drop the caches of a provisioned machine"
-            raise Unavailable(what, 'write caches = "warm"')
 
     def _inspect_instance(self, instance: Instance, innermost: StartedLayer) -> None:
         """Record the instance's proof, limits and file systems, and the conditions that it gives a process."""
-        log, spec, inside = self.log, self._spec, instance.inside
+        log, spec, inside = self.log, self.spec, instance.inside
         log.path, log.proof = instance.network_path, tuple(instance.proof.items())
-        if self.step.stack in self._context.images.by_stack:
+        if self.step.stack in self.context.images.by_stack:
             log.proof += (("image", spec.image.origin or spec.image.digest),)
         log.limits = LimitsCheck(spec.limits, read_observed_limits(innermost))
         if inside is not None:
-            log.file_systems = read_file_systems(inside, self._workload.paths)
-            if self._inside_check:
-                self._inside_check.read(self.step.stack, inside)
-            if self._workload.has_unknown_paths:
+            log.file_systems = read_file_systems(inside, self.workload.paths)
+            if self.inside_check:
+                self.inside_check.read(self.step.stack, inside)
+            if self.workload.has_unknown_paths:
                 begin_write_tracking(inside)
         log.cautions += [*instance.cautions, *limit_cautions(log.limits)]
 
@@ -259,28 +291,28 @@ class TrialRun:
         self, parts: StartedLayers, instance: Instance, cold_read_bytes: int | None
     ) -> MeasurementContext:
         """Return the context that the workload's `measure` gets: instance, clients, limits and cache control."""
-        context, workload, marks = parts[-1].context, self._workload, tuple(self.log.marks)
-        outermost = _find_layer_on_machine(parts)
+        context, workload, marks = parts[-1].context, self.workload, tuple(self.log.marks)
+        outermost = find_layer_on_machine(parts)
         return MeasurementContext(
             instance,
             self._server.scoped_client(context.client),
             marks,
             self.log.limits,
-            start_command=self._spec.image.start_command,
+            start_command=self.spec.image.start_command,
             # The innermost first: writing back a guest's dirty pages fills the cache of the kernel around it.
-            drop_caches=lambda: drop_caches(_list_hosts_with_kernels(parts, outermost)),
+            drop_caches=lambda: drop_caches(list_hosts_with_kernels(parts, outermost)),
             read_disk_bytes=lambda: read_disk_bytes(outermost.host),
             cold_read_bytes=cold_read_bytes,
             extra_clients=tuple(map(self._server.scoped_client, context.extra_clients))
             if workload.can_split_load
             else (),
             client_address=context.client_address,
-            instance_starter=ExtraInstances(self._context, self._spec, marks) if workload.runs_exclusively else None,
+            instance_starter=ExtraInstances(self.context, self.spec, marks) if workload.runs_exclusively else None,
         )
 
     def _start_sampling(self, part: StartedLayer) -> Telemetry:
         """Start to sample the processes of a layer and their machine, with the block's sampler or a private one."""
-        sampler = part.spec.sampler
+        sampler = self._block_sampler
         if sampler is None:
             sampling = part.context.telemetry
             target = sampling.folder / f"{self.step.trial}.parquet"
@@ -303,7 +335,7 @@ class TrialRun:
             live.boundary.finish()
             return None
         if not isinstance(raw, RawOutput):
-            raise TrialFailed(f"{self._workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
+            raise TrialFailed(f"{self.workload.name} gave {raw!r} as raw output", "its plug-in has a bug")
         self.log.raw.append(raw)
         # While a load starts or reports, it sends nothing: this time must not make the CPUs look less busy.
         idle_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
@@ -321,25 +353,28 @@ class TrialRun:
         if self._sidecars.failure_reason():
             raise TrialFailed("the load measured an application without this service", "see its raw output")
         live.boundary.resume()
-        log.layers = _measure_layer_costs(live.layers)
-        log.footprint = measure_layer_footprint(live.layers[0])
-        if instance.inside is not None and self._workload.has_unknown_paths:  # after the footprint: it fills caches
+        footprint = measure_layer_footprint(live.layers[0])
+        if self._running:
+            self._running.memory_bytes = footprint.total_memory_bytes or 0
+        if not log.reused:  # memory of an earlier workload may still be charged
+            log.layers, log.footprint = measure_layer_costs(live.layers), footprint
+        if instance.inside is not None and self.workload.has_unknown_paths:  # after the footprint: it fills caches
             log.file_systems += read_used_file_systems(instance.inside, live.setup.start_command)
         # While the instance runs: its clock and its swap counters vanish with it. Raised after its values are read.
-        invalid = find_invalid(self._spec.stack, instance, live.clock)
+        invalid = find_invalid(self.spec.stack, instance, live.clock)
         self._live = None
         self._services_stayed = True
-        self._open.close()
+        self._hand_over()
         log.ended = time.time()
         self._add_cautions(live)
-        log.values = (*read_values(self._workload, log.raw), *service_ready_values(log.ready_seconds))
-        reject_impossible_values(log.values, len(self._spec.limits.cpus))
+        log.values = (*read_values(self.workload, log.raw), *service_ready_values(log.ready_seconds))
+        reject_impossible_values(log.values, len(self.spec.limits.cpus))
         if invalid is not None:
             raise invalid
 
     def _add_cautions(self, live: _LiveTrial) -> None:
         """Add the cautions from telemetry, turn boundaries and raw outputs."""
-        log, edges, placement = self.log, live.boundary, self._context.hosts.placement
+        log, edges, placement = self.log, live.boundary, self.context.hosts.placement
         log.cautions += live.telemetry.cautions()
         if self._sampler and self._sampler.failure_reason:
             log.cautions.append(lost_telemetry_caution(self._sampler.failure_reason))
@@ -347,49 +382,25 @@ class TrialRun:
             log.cautions.append(noticed)
         log.cautions += client_cautions(log.raw, edges.usage.busy_share)
         if edges.sidecar_usage:
-            near = self._context.network.client_is_local
+            near = self.context.network.client_is_local
             log.cautions += sidecar_cautions(edges.sidecar_usage.busy_share, edges.usage.busy_share, near)
             log.cautions += placement_cautions(placement)
-        if self._workload.is_closed_loop:
+        if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
 
 
-def _find_layer_on_machine(parts: StartedLayers) -> StartedLayer:
-    """Return the outermost layer on the machine under test: the second one if the first provisions that machine."""
-    return parts[1 if parts[0].spec.technology.provisions_machine else 0]
-
-
-def _list_hosts_with_kernels(parts: StartedLayers, outermost: StartedLayer) -> Iterator[Host]:
-    """Yield the hosts that may have a separate kernel: the layers' insides, innermost first, then the machine."""
-    insides = (part.instance.inside for part in reversed(parts))
-    yield from (inside for inside in insides if inside is not None)
-    yield outermost.host
-
-
-def _create_boundary(part: StartedLayer, sidecar_cpus: Sequence[int]) -> TurnBoundary:
+def _create_boundary(part: StartedLayer, sidecar_cpus: Sequence[int], *, takes_turns: bool) -> TurnBoundary:
     """Return the turn boundary of a layer, which reads CPU usage during turns.
 
-    Where instances take turns (they share a sampler), it also checks that the instance is idle between its turns.
+    Where instances take turns, it also checks that the instance is idle between its turns.
     `sidecar_cpus` are the CPUs of sidecar services; empty without services.
     """
-    idle_watch = IdleWatch(part.host, part.instance.processes) if part.spec.sampler is not None else None
+    idle_watch = IdleWatch(part.host, part.instance.processes) if takes_turns else None
     sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
     return TurnBoundary(part.host, CpuUsage(part.spec.limits.cpus), idle_watch, sidecar_usage)
-
-
-def _measure_layer_costs(parts: StartedLayers) -> tuple[LayerCost, ...]:
-    """Return the start time and footprint of each layer of a nested stack; empty for a stack of one layer."""
-    if len(parts) == 1:
-        return ()
-    return tuple(LayerCost(part.name, part.seconds, measure_layer_footprint(part)) for part in parts)
 
 
 def _convert_failed_output(output: Output) -> RawOutput:
     text = (output.stdout + output.stderr).decode("utf-8", "replace")
     return RawOutput("failed command", output.argv, text, output.seconds)
-
-
-def measure_layer_footprint(part: StartedLayer) -> Footprint:
-    """Measure the footprint of a layer on the host that it runs on."""
-    return measure_footprint(part.context, [part.instance])

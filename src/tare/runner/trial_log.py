@@ -58,6 +58,7 @@ class TrialLog:
     ended: float | None = None
     seconds: float = 0.0
     first_round: int = 0
+    reused: bool = False
 
     def fail(self, reason: str, hint: str = "", status: Status = "failed") -> None:
         """Record why the trial has failed; a later failure does not replace the first. Its values are quarantined."""
@@ -105,6 +106,7 @@ class TrialLog:
             turns=tuple(self.turns),
             quarantined=self.values if self.status == "failed" else (),
             ended=self.ended,
+            reused=self.reused,
         )
 
 

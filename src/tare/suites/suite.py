@@ -26,6 +26,7 @@ from tare.suites.stacks import Stack, read_stacks, refuse_remote_clients
 from tare.suites.tables import (
     PRECISION,
     BoundsTable,
+    Instances,
     KeepAwake,
     LimitsTable,
     SuiteTable,
@@ -66,6 +67,7 @@ class Suite:
       this share, or as this share of the logarithm of its ratio.
     - `rounds` is the least number of rounds of a block; None lets the run find the best number.
     - `keep_awake`: whether CPUs are kept awake during turns; "auto" keeps them awake where they wake up slowly.
+    - `instances`: whether the workloads of a block share instances, or each gets a fresh one.
     - `only_blocks` restricts the run to blocks with these numbers, from 0, whatever is decided earlier; None runs all.
     - Paths are relative to `folder`.
     """
@@ -86,6 +88,7 @@ class Suite:
     rounds: int | None = None
     precision: float = PRECISION
     keep_awake: KeepAwake = "auto"
+    instances: Instances = "shared"
     image: ImageSpec = field(default_factory=ImageSpec)
     only_blocks: frozenset[int] | None = None
     folder: Path = field(default_factory=Path)
@@ -188,6 +191,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         margin=suite.margin,
         precision=suite.precision,
         keep_awake=suite.keep_awake,
+        instances=suite.instances,
         seed=suite.seed,
         limits=requested,
         workloads=workloads,

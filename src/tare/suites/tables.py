@@ -29,6 +29,7 @@ from tare.suites.document import Document
 
 Until = Literal["decided", "blocks"]
 KeepAwake = Literal["auto", "on", "off"]
+Instances = Literal["shared", "per-workload"]
 PRECISION = 0.1
 _SHORTEST_SECONDS = 0.02  # length of the shortest turn
 
@@ -114,6 +115,7 @@ class SuiteTable:
     margin: Margin = 0.03
     precision: Margin = PRECISION
     keep_awake: KeepAwake = "auto"
+    instances: Instances = "shared"
     seed: Annotated[int, Field(ge=0)] = 1
 
 

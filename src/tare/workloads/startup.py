@@ -48,6 +48,7 @@ class Startup(Workload):
     runs_inside = False
 
     runs_exclusively = True
+    leaves_instance_fresh = True
 
     caches: Literal["warm", "cold"] = "warm"
     starts: Annotated[int, Field(ge=1, le=100)] = 9

@@ -24,7 +24,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -39,7 +39,7 @@ from tare.hosts.process import require_success
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.machine import Facts
-from tare.model.trial import Family, Limits, Output, Problem
+from tare.model.trial import Family, Limits, Output, OutputLine, Problem
 from tare.model.units import Percent
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance
@@ -177,8 +177,10 @@ class FakeHost:
         return require_success(output) if check else output
 
     def spawn(self, *argv: str, die_with_parent: bool = False) -> AbstractContextManager[Process]:  # noqa: ARG002
-        """Refuse: a fake has no processes; see `Host.spawn`."""
-        raise TrialFailed(f"{argv[0]}: a fake has no processes")
+        """Start a program that takes turns; see `Host.spawn`. A fake knows no other."""
+        if argv[1:] != ("--turns",) or PurePosixPath(argv[0]).name not in _KERNELS:
+            raise TrialFailed(f"{argv[0]}: a fake has no processes")
+        return nullcontext(FakeProcess(self, argv[0]))
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Return the command itself: it would run on the machine that tare runs on."""
@@ -210,6 +212,47 @@ class FakeHost:
 
     def connection_error(self, words: str) -> None:
         """Return None: a fake is never away; see `Host.connection_error`."""
+
+
+@dataclass
+class FakeProcess:
+    """Program of a fake that takes turns: it answers each line with its result."""
+
+    host: FakeHost
+    program: str
+    pid: int = 0
+    _asked: str = ""
+    _lines: list[str] = field(default_factory=list)
+
+    def send(self, text: str) -> None:
+        """Ask for a turn."""
+        self._asked = text.rsplit(maxsplit=1)[-1]
+
+    def read_line(self, timeout: float) -> OutputLine:
+        """Return the next line of the answer; see `Process.read_line`."""
+        if self._asked:
+            argv, self._asked = (self.program, "--seconds", self._asked), ""
+            output = self.host.run(*argv, timeout=timeout)
+            self._lines = output.stdout.decode("utf-8", "replace").splitlines()
+        if not self._lines:
+            raise TrialFailed(f"{self.program}: it has ended")
+        return OutputLine(0.0, self._lines.pop(0))
+
+    def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
+        """Refuse: nobody listens to a program that takes turns."""
+        raise NotImplementedError
+
+    def is_running(self) -> bool:
+        """Return whether it runs: always."""
+        return True
+
+    def exit_code(self) -> int | None:
+        """Return None, as it runs."""
+        return None
+
+    def errors(self) -> str:
+        """Return nothing."""
+        return ""
 
 
 def _turn_seconds(argv: tuple[str, ...]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
@@ -13,7 +14,7 @@ import pytest
 from compiled import WATCHED
 
 from plug_ins import own
-from tare.hosts.host import Host
+from tare.hosts.host import Host, Process
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
 from tare.model.trial import Output
@@ -58,6 +59,10 @@ class Inside:
     def run(self, *argv: str, timeout: float) -> Output:
         program = self.folder / Path(argv[0]).relative_to("/usr/lib/tare")
         return LocalHost().run(str(program), *argv[1:], timeout=timeout)
+
+    def spawn(self, *argv: str) -> AbstractContextManager[Process]:
+        program = self.folder / Path(argv[0]).relative_to("/usr/lib/tare")
+        return LocalHost().spawn(str(program), *argv[1:], die_with_parent=True)
 
 
 def setup_with(inside: Inside | None) -> MeasurementContext:

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 from fakes import TICKS, Bench, Watcher
 
-import tare.runner.block
+import tare.loads.cpu_programs
 import tare.runner.trial
+import tare.runner.turn_scheduler
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,13 @@ def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let turns go by a clock that ticks when it is read: no stall of this machine makes a stack seem slower."""
     ticks = SimpleNamespace(monotonic=lambda: next(TICKS) / 1000, time=lambda: time.time())  # noqa: PLW0108 - a test may set the clock
     monkeypatch.setattr(tare.runner.trial, "time", ticks)
-    monkeypatch.setattr(tare.runner.block, "monotonic", ticks.monotonic)
+    monkeypatch.setattr(tare.runner.turn_scheduler, "monotonic", ticks.monotonic)
+
+
+@pytest.fixture(autouse=True)
+def _ten_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let dhrystone have ten turns, as most tests here count them."""
+    monkeypatch.setattr(tare.loads.cpu_programs, "SHORT_TURN_SECONDS", 0.02)
 
 
 @pytest.fixture

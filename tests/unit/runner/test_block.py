@@ -296,7 +296,7 @@ def test_what_differs_by_wish_is_said_and_may_be_faster_than_bare_metal() -> Non
     assert cell.verdict == "better"
     assert "faster-than-bare-metal" not in {caution.kind for caution in cell.cautions}
     doubt, *_ = create_findings(summary, MACHINE).cautions.sentences
-    assert doubt.startswith("docker: the suite sets what runs there, ")
+    assert doubt.startswith("docker: the suite overrides the program there, ")
     assert doubt.endswith(": command gzip -1.")
 
 

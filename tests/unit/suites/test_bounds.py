@@ -69,8 +69,8 @@ def test_a_setting_that_memory_and_one_that_time_has_lowered_are_both_said() -> 
 
 def test_a_lowered_setting_is_kept_beside_the_one_that_was_asked_for() -> None:
     (planned,) = read('[[workloads]]\nuse = "dhrystone"\nduration = "2s"\n[workloads.limits]\ntime = "500ms"\n')
-    assert planned.workload == Dhrystone(duration=0.3)
-    assert planned.lowered == (LoweredSetting("duration", '"2s"', '"0.3s"', "a trial may measure for 500 ms"),)
+    assert planned.workload == Dhrystone(duration=0.33)
+    assert planned.lowered == (LoweredSetting("duration", '"2s"', '"330ms"', "a trial may measure for 500 ms"),)
     assert planned.workload.estimate_seconds() <= 0.5
 
 
