@@ -10,6 +10,11 @@
  * count, but not what the hardware moves on top, such as the fetch of a cache line before it is written. A speed is the
  * bytes of all passes divided by the time of all passes. `average` is the mean of the four operations.
  *
+ * With --turns, the program stays resident and measures for each line `DISCARDED_SECONDS SECONDS` on standard input:
+ * first for a time that does not count, while caches and address translations are cold, then for a time that does. A
+ * turn of `mem` works on one window of the arrays after the other, so that a window is only in the caches that still
+ * hold it after all other windows. A turn of `mark` gives each block an equal part of the time.
+ *
  * After each operation every element is compared with what it must be (for reading: the sum of all that was read).
  * All values are small whole numbers, so that double precision holds them without error. A mismatch is named on
  * standard error, nothing is printed on standard output, and the exit code is 1. Exit code 2: wrong arguments.
@@ -28,6 +33,7 @@
 
 #define MAX_SIZES 32
 #define MAX_PASSES 1000000
+#define MAX_SECONDS 3600.0
 /* The sum of this many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
 #define MAX_BYTES (1LL << 40)
 
@@ -44,6 +50,7 @@ enum { ARRAYS = 3 };
 struct settings {
     bool mark;
     bool write;
+    bool turns;
     enum kind kind;
     long passes;
     long long pass_bytes;
@@ -216,6 +223,151 @@ static void run_mark(const struct settings *settings) {
     printf("verified: yes\n");
 }
 
+/* --- turns ------------------------------------------------------------------------------------------------------ */
+
+/* A multiple of the number of operations: in each lap over the windows, a window then has another operation. */
+enum { WINDOWS = 16 };
+/* Bytes that take long enough for the clock. */
+#define SHORTEST_BYTES (256LL << 10)
+
+/* Read the seconds to discard and to measure of the next turn; return false at the end, and exit on anything else. */
+static bool read_turn(double *discarded_seconds, double *seconds) {
+    char line[128];
+    if (!fgets(line, sizeof line, stdin))
+        return false;
+    if (sscanf(line, "%lf %lf", discarded_seconds, seconds) != 2 ||
+        !(*discarded_seconds >= 0 && *seconds > 0 && *discarded_seconds + *seconds <= MAX_SECONDS)) {
+        fprintf(stderr, "ramspeed: not a turn: %s", line);
+        exit(2);
+    }
+    return true;
+}
+
+struct windows {
+    union element *arrays[ARRAYS];
+    size_t count; /* elements of a window */
+    long steps;   /* operations so far */
+};
+
+/* Check every element of a window of c, like `measure_mem`, but without divisions: checks must not outlast turns. */
+static void check_window(enum kind kind, enum operation operation, const union element *c, size_t first, size_t count) {
+    int64_t a = value_a(first), b = value_b(first);
+    int64_t of_a = operation == SCALE ? FACTOR : 1, of_b = operation == ADD ? 1 : operation == TRIAD ? FACTOR : 0;
+    for (size_t i = 0; i < count; i++) {
+        double found = get(&c[i], kind), expected = (double)(of_a * a + of_b * b);
+        if (found != expected)
+            fail(operation_names[operation], first + i, found, expected);
+        a = a == 1021 ? 1 : a + 1;
+        b = b == 509 ? 1 : b + 1;
+    }
+}
+
+/* Work on the next window; return the seconds, after checking every element of c. Set the operation. */
+static double measure_window(const struct settings *settings, struct windows *windows, enum operation *operation) {
+    size_t first = (size_t)(windows->steps % WINDOWS) * windows->count;
+    *operation = (enum operation)((windows->steps + windows->steps / WINDOWS) % OPERATIONS);
+    union element *c = windows->arrays[2] + first;
+    double start_seconds = now_seconds();
+    kernels[settings->kind][*operation](windows->arrays[0] + first, windows->arrays[1] + first, c, windows->count);
+    double seconds = now_seconds() - start_seconds;
+    check_window(settings->kind, *operation, c, first, windows->count);
+    windows->steps++;
+    return seconds;
+}
+
+static void run_mem_turns(const struct settings *settings) {
+    struct windows windows = {.count = (size_t)settings->array_bytes / WINDOWS / STEP_BYTES * STEP_BYTES /
+                                       sizeof(union element)};
+    double discarded_seconds, wanted_seconds;
+    enum operation operation;
+    if (windows.count == 0) {
+        fprintf(stderr, "ramspeed: turns need an array of at least %d bytes\n", WINDOWS * STEP_BYTES);
+        exit(2);
+    }
+    for (int i = 0; i < ARRAYS; i++)
+        windows.arrays[i] = allocate(settings->array_bytes);
+    for (size_t i = 0; i < windows.count * WINDOWS; i++) {
+        set(&windows.arrays[0][i], settings->kind, value_a(i));
+        set(&windows.arrays[1][i], settings->kind, value_b(i));
+        set(&windows.arrays[2][i], settings->kind, -1);
+    }
+    while (read_turn(&discarded_seconds, &wanted_seconds)) {
+        double seconds[OPERATIONS] = {0}, sum = 0, speed_sum = 0;
+        long cycles = 0;
+        for (double until = now_seconds() + discarded_seconds; now_seconds() < until || windows.steps % OPERATIONS;)
+            measure_window(settings, &windows, &operation);
+        for (; sum < wanted_seconds; cycles++)
+            for (int i = 0; i < OPERATIONS; i++) {
+                double of_window = measure_window(settings, &windows, &operation);
+                seconds[operation] += of_window;
+                sum += of_window;
+            }
+        printf("program: ramspeed mem\nkind: %s\narray_bytes: %lld\n", kind_names[settings->kind],
+               settings->array_bytes);
+        for (int i = 0; i < OPERATIONS; i++) {
+            double bytes = (double)cycles * operation_arrays[i] * (double)(windows.count * sizeof(union element));
+            printf("%s_bytes_per_second: %.3f\n", operation_names[i], speed(bytes, seconds[i]));
+            speed_sum += speed(bytes, seconds[i]);
+        }
+        printf("average_bytes_per_second: %.3f\nverified: yes\n", speed_sum / OPERATIONS);
+        fflush(stdout);
+    }
+    for (int i = 0; i < ARRAYS; i++)
+        free(windows.arrays[i]);
+}
+
+/* Work on a block for at least `wanted_seconds`; return the bytes per second, after checking what was read or written.
+ */
+static double measure_block_for(const struct settings *settings, long long size_bytes, union element *block,
+                                double block_sum, double wanted_seconds) {
+    size_t count = (size_t)size_bytes / sizeof *block;
+    long rounds = (long)((SHORTEST_BYTES + size_bytes - 1) / size_bytes), passes = 0;
+    double seconds = 0;
+    do {
+        double sum = block_sum * (double)rounds;
+        double start_seconds = now_seconds();
+        if (settings->write)
+            writers[settings->kind](block, count, rounds);
+        else
+            sum = readers[settings->kind](block, count, rounds);
+        seconds += now_seconds() - start_seconds;
+        if (sum != block_sum * (double)rounds)
+            fail("sum of read", 0, sum, block_sum * (double)rounds);
+        passes++;
+    } while (seconds < wanted_seconds);
+    if (settings->write)
+        check_block(settings, block, count, rounds);
+    return speed((double)passes * (double)rounds * (double)size_bytes, seconds);
+}
+
+static void run_mark_turns(const struct settings *settings) {
+    const char *operation = settings->write ? "write" : "read";
+    union element *blocks[MAX_SIZES];
+    double sums[MAX_SIZES] = {0}, discarded_seconds, wanted_seconds;
+    for (int i = 0; i < settings->sizes; i++) {
+        blocks[i] = allocate(settings->size_bytes[i]);
+        for (size_t k = 0; k < (size_t)settings->size_bytes[i] / sizeof(union element); k++) {
+            set(&blocks[i][k], settings->kind, value_a(k));
+            sums[i] += (double)value_a(k);
+        }
+    }
+    while (read_turn(&discarded_seconds, &wanted_seconds)) {
+        printf("program: ramspeed mark\nkind: %s\noperation: %s\n", kind_names[settings->kind], operation);
+        for (int i = 0; i < settings->sizes; i++) {
+            double share = 1.0 / settings->sizes;
+            if (discarded_seconds > 0)
+                measure_block_for(settings, settings->size_bytes[i], blocks[i], sums[i], share * discarded_seconds);
+            double bytes_per_second =
+                measure_block_for(settings, settings->size_bytes[i], blocks[i], sums[i], share * wanted_seconds);
+            printf("%s_%lld_bytes_per_second: %.3f\n", operation, settings->size_bytes[i], bytes_per_second);
+        }
+        printf("verified: yes\n");
+        fflush(stdout);
+    }
+    for (int i = 0; i < settings->sizes; i++)
+        free(blocks[i]);
+}
+
 /* --- command line ----------------------------------------------------------------------------------------------- */
 
 /* Read a size with its unit, such as 64MiB, up to `end`; 0 for anything else, or what the kernels cannot work on. */
@@ -272,20 +424,24 @@ static int work(int count, char **words) {
     struct settings settings = {.passes = 5, .pass_bytes = 64LL << 20, .sizes = 1, .size_bytes = {4096}};
     settings.array_bytes = 32LL << 20;
     settings.mark = count > 0 && strcmp(words[0], "mark") == 0;
-    bool valid = count % 2 == 1 && (settings.mark || strcmp(words[0], "mem") == 0);
+    bool valid = count > 0 && (settings.mark || strcmp(words[0], "mem") == 0);
+    settings.turns = valid && count > 1 && strcmp(words[count - 1], "--turns") == 0;
+    count -= settings.turns;
+    valid = valid && count % 2 == 1;
     for (int i = 1; valid && i < count; i += 2)
         valid = read_option(words[i], words[i + 1], &settings);
     if (!valid) {
         fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
                         "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                        "options: --kind integer|float|mmx|sse|mmx-nt|sse-nt, --bytes-per-pass SIZE, --passes N\n"
+                        "options: --kind integer|float|mmx|sse|mmx-nt|sse-nt, --bytes-per-pass SIZE, --passes N, or\n"
+                        "         last --turns\n"
                         "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
     }
     if (settings.mark)
-        run_mark(&settings);
+        (settings.turns ? run_mark_turns : run_mark)(&settings);
     else
-        run_mem(&settings);
+        (settings.turns ? run_mem_turns : run_mem)(&settings);
     return fflush(stdout) == 0 ? 0 : 1;
 }
 

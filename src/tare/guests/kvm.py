@@ -30,7 +30,8 @@ def qemu_version(host: Host) -> str:
 def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ...]:
     """Return the problem that prevents the use of KVM on a host, or (); `alternative` is the first part of its hint."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
-        return (Problem("no /dev/kvm", "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"),)
+        hint = "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"
+        return (Problem("no /dev/kvm", f"{hint}; without KVM, {alternative}"),)
     if (image := find_image_on(host)) is None:
         return (Problem("KVM is not checked yet: there is no guest kernel to boot", "tare image"),)
     seconds = PROBE_SECONDS * (NESTED_TIMEOUT_FACTOR if is_emulated(host) else 1)

@@ -10,12 +10,12 @@ six kinds (RAMspeed's list ends at 18), `bytes_per_pass = "32GiB"` and 5 passes.
 same modes. Its pass moves 32 GiB in all operations, while RAMspeed's copy moves twice its `-g`, and its add three
 times. Every element is checked after each operation.
 
-One pass of each part is a turn, and starts the program again: the pages that the kernel assigns decide a good part of
-its speed (docs/decisions/turns.md).
+By default, the program stays resident and takes short turns: on one part of the arrays after the other, and with an
+equal time for each block. With `passes`, one pass of each part is a turn, and starts the program again.
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, the size of each array;
-`bytes_per_pass`, the least bytes of a pass; `passes`. Arrays are made smaller, and blocks left out, if the instance's
-memory has no room for them.
+`duration`, the time of all turns of a part; or `passes`, and `bytes_per_pass`, the least bytes of a pass. Arrays are
+made smaller, and blocks left out, if the instance's memory has no room for them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,25 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
+from tare.hosts.host import Host
 from tare.loads.parsing import EachOnce, check_labels, check_unique
-from tare.loads.turns import SLOWEST_CPU_FACTOR, limit_seconds
+from tare.loads.turns import (
+    DISCARDED_SECONDS,
+    SHORT_TURN_SECONDS,
+    SLOWEST_CPU_FACTOR,
+    count_rounds,
+    limit_seconds,
+    running_program,
+)
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
-from tare.model.units import Size
+from tare.model.units import Duration, Size
 from tare.plugins.workload import MeasurementContext, Workload
 
 ElementType = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
+_PROGRAM = "/usr/lib/tare/ramspeed"
 _STEP_BYTES = 128  # bytes of one step of the program's loop
 
 
@@ -65,13 +74,12 @@ class Ramspeed(Workload):
         for part in _OPERATIONS + _MARKS
     )
     sweep = Sweep("block size", "bytes")
-    duration_setting = "passes"
-
     kinds: EachOnce[ElementType] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
+    duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
     bytes_per_pass: BlockSize = 64 * 1024**2
-    passes: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    passes: Annotated[int, Field(ge=0, le=1_000_000)] = 0
 
     def fit_to_limits(self, limits: LimitsSpec) -> Mapping[str, object]:
         """Lower the size of the arrays to the memory, and leave out blocks that are larger than it."""
@@ -81,20 +89,38 @@ class Ramspeed(Workload):
 
     @property
     def rounds(self) -> int:
-        """Number of turns: each pass is a turn of every part."""
-        return self.passes
+        """Number of turns of every part: short ones that fill the duration, or one for each pass."""
+        return self.passes or count_rounds(self.duration, SHORT_TURN_SECONDS)
+
+    @property
+    def duration_setting(self) -> str:
+        """Setting that decides how long the workload takes."""
+        return "passes" if self.passes else "duration"
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the program inside, part by part; raises TrialFailed without an inside, or for a wrong element."""
         inside = setup.require_inside(self.name)
+        outputs = self._run_passes(inside) if self.passes else self._run_turns(inside)
+        for part, raw in outputs:
+            yield raw
+            part.read(raw.text)  # a wrong result fails the trial now, not after its last turn
+
+    def _run_passes(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
         limit = limit_seconds(SLOWEST_CPU_FACTOR * self._pass_seconds)
         for _ in range(self.passes):
             for part in self._list_calls():
-                argv = ("/usr/lib/tare/ramspeed", *part.arguments, *once)
+                argv = (_PROGRAM, *part.arguments, *once)
                 output = inside.run(*argv, timeout=limit)
-                yield RawOutput(part.label, argv, output.text, output.seconds)
-                part.read(output.text)  # a wrong result fails the trial now, not after its last turn
+                yield part, RawOutput(part.label, argv, output.text, output.seconds)
+
+    def _run_turns(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
+        line, limit = f"{DISCARDED_SECONDS:g} {SHORT_TURN_SECONDS:g}", limit_seconds(SHORT_TURN_SECONDS)
+        for part in self._list_calls():  # one after the other: together, their arrays may exceed the memory
+            argv = (_PROGRAM, *part.arguments, "--turns")
+            with running_program(inside, *argv, last_line="verified: yes") as program:
+                for _ in range(self.rounds):
+                    yield part, program.run_turn(part.label, line, limit)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the speeds of one pass; raises TrialFailed for anything but complete, verified results."""
@@ -104,7 +130,10 @@ class Ramspeed(Workload):
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, at 6 GB/s."""
-        return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
+        if self.passes:
+            return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
+        parts = len(self.kinds) * (1 + len(_MARKS) * bool(self.mark_sizes))
+        return 0.3 + parts * self.rounds * (DISCARDED_SECONDS + SHORT_TURN_SECONDS)
 
     @property
     def _pass_seconds(self) -> float:
@@ -113,7 +142,7 @@ class Ramspeed(Workload):
         return (4 * max(self.bytes_per_pass, 3 * self.array_bytes) + mark_bytes) / 6e9
 
     def _list_calls(self) -> Iterator[_RamspeedCall]:
-        tail = f"bytes_per_pass: {self.bytes_per_pass}\n"
+        tail = f"bytes_per_pass: {self.bytes_per_pass}\npasses: 1\n" if self.passes else ""
         for kind in self.kinds:
             arrays = ("mem", "--kind", kind, "--array", f"{self.array_bytes}B")
             head = f"program: ramspeed mem\nkind: {kind}\narray_bytes: {self.array_bytes}\n" + tail
@@ -138,7 +167,7 @@ class _RamspeedCall:
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        found = re.fullmatch(f"{re.escape(self.head)}passes: 1\n{lines}verified: yes\n", text, re.ASCII)
+        found = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
         numbers = [float(number) for number in found.groups()] if found else []
         if not numbers or not all(0 < number < math.inf for number in numbers):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"

@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast, get_args
 
@@ -76,6 +76,7 @@ def setup_with(inside: Inside | None) -> MeasurementContext:
     Whetstone(duration=0.05),
     Whetstone(passes=50, repetitions=3),
     SMALL,
+    replace(SMALL, passes=0, duration=0.02),
 ])  # fmt: skip
 def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built: Path) -> None:
     values = read_values(workload, tuple(workload.measure(setup_with(Inside(built)))))
@@ -107,7 +108,9 @@ def test_a_miscompiled_kernel_names_what_is_wrong_and_prints_no_result(
     assert named in done.stderr
 
 
-@pytest.mark.parametrize("workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL])
+@pytest.mark.parametrize(
+    "workload", [Dhrystone(duration=0.05), Whetstone(duration=0.05), SMALL, replace(SMALL, passes=0, duration=0.02)]
+)
 def test_a_miscompiled_kernel_fails_the_trial(workload: Workload, tmp_path: Path) -> None:
     change = {"dhrystone": "-DPROC_7_STEP=3", "whetstone": "-DFACTOR=0.5", "ramspeed": "-DFACTOR_USED=2"}
     compile_kernel(workload.name, tmp_path, change[workload.name])

@@ -12,6 +12,7 @@ from fakes import TICKS, Bench, Watcher
 import tare.loads.cpu_programs
 import tare.runner.trial
 import tare.runner.turn_scheduler
+import tare.workloads.ramspeed
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +25,9 @@ def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _ten_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let dhrystone have ten turns, as most tests here count them."""
+    """Let dhrystone and ramspeed have ten turns, as most tests here count them."""
     monkeypatch.setattr(tare.loads.cpu_programs, "SHORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(tare.workloads.ramspeed, "SHORT_TURN_SECONDS", 0.02)
 
 
 @pytest.fixture

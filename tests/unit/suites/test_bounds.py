@@ -59,7 +59,7 @@ def test_without_any_limit_there_is_no_time_bound_and_nothing_is_lowered() -> No
 
 
 def test_a_setting_that_memory_and_one_that_time_has_lowered_are_both_said() -> None:
-    _, lowered = apply_limits(Ramspeed(), LimitsSpec(cpus=2, memory_bytes=16 * MEBIBYTE, seconds=1.5))
+    _, lowered = apply_limits(Ramspeed(passes=5), LimitsSpec(cpus=2, memory_bytes=16 * MEBIBYTE, seconds=1.5))
     assert [(each.setting, each.bound) for each in lowered] == [
         ("mark_sizes", "an instance has 2 CPUs and 16 MiB of memory"),
         ("array_bytes", "an instance has 2 CPUs and 16 MiB of memory"),
@@ -79,7 +79,8 @@ def test_a_lowered_setting_is_kept_beside_the_one_that_was_asked_for() -> None:
     (Dhrystone(passes=2_147_483_627), 55.1000001, {"passes": 330_000_000}),
     (Redis(clients=(1, 50)), 3.32, {"duration": 0.4}),
     (Nginx(), 2.0, {"duration": 0.31}),
-    (Ramspeed(), 1.5, {"passes": 1}),
+    (Ramspeed(passes=5), 1.5, {"passes": 1}),
+    (Ramspeed(), 1.5, {"duration": 0.11}),
     (KernelBuild(builds=12), 60 + 2 * 1200.0, {"builds": 2}),
     (ContextSwitch(), 1.0, {"repetitions": 5}),
     (Dbench(duration=30.0), 100.0, {"duration": 6.0}),  # it takes whole seconds, and no fewer than 5
