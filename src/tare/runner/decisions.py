@@ -34,6 +34,7 @@ from tare.suites.tables import PRECISION
 # It is small because one emulator's interval took a quarter of a demo's time while other cells stayed open.
 _NARROWING_WEIGHT = 0.1
 _MIN_BLOCK_SECONDS = 1e-9  # never divide by 0, even if a block is estimated to take no time
+_FAR_RATIO, _FAR_BLOCKS = 5.0, 3
 _MAX_FAILURES = 3  # a stack that has failed this often and never succeeded gets no more trials
 
 CellKey = tuple[str, str]  # a workload and a stack
@@ -203,12 +204,26 @@ class Decisions:
         return expected
 
     def _select_wide_cells(self, cells: set[CellKey]) -> set[CellKey]:
-        """Return the cells out of `cells` with an interval, of any headline, wider than the requested precision."""
+        """Return the cells out of `cells` with an interval, of any headline, wider than the requested precision.
+
+        A far slower stack has given its answer: the others would wait for its turns.
+        """
+        known = self._current_state()
         return cells & {
-            (workload, self.stacks[row])
-            for (workload, _), widths in self._current_state().widths.items()
-            for row in np.flatnonzero(widths > 1)
+            (head[0], self.stacks[row])
+            for head, widths in known.widths.items()
+            for row in np.flatnonzero((widths > 1) & ~self._is_far(head))
         }
+
+    def _is_far(self, head: CellKey) -> NDArray[np.bool_]:
+        """Return the mask of the stacks whose ratio is 5 or more, or a fifth or less, after a few blocks.
+
+        All False for a quantity that is read by itself.
+        """
+        known = self._current_state()
+        compared = known.compared[head]
+        is_far = (np.abs(compared.mean) >= np.log(_FAR_RATIO)) & (compared.count >= _FAR_BLOCKS)
+        return np.asarray(is_far & known.heads[head].rule.overall)
 
     def variance_components(self, workload: str) -> VarianceComponents | None:
         """Return the variance components of a workload's first headline; None if unknown.

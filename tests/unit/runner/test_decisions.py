@@ -45,15 +45,15 @@ def _needed(decisions: Decisions, blocks: Sequence[Block], quick: str = "") -> t
     return decisions.select_needed_blocks(blocks, lambda step: 1e-3 if step.stack == quick else 1.0)
 
 
-def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int = 6) -> Decisions:
-    """Decide blocks of stacks at a third of a's speed, by the deviations of their ratios' logarithms."""
+def _decisions(spreads: Mapping[str, float], precision: float = 0.1, blocks: int = 6, factor: int = 3) -> Decisions:
+    """Decide blocks of stacks `factor` times as slow as a, by the deviations of their ratios' logarithms."""
     metric, stacks = Metric("m0", "M0", "1/s", "higher"), ("a", *spreads, "a-again")
     record = WorkloadRecord("dhrystone", "dhrystone", "dhrystone", (metric,), None)
     decisions = Decisions((record,), stacks, "a", "a-again", 0.03, precision=precision)
     for block in range(blocks):
         for stack in stacks:
             sign = 1 - block % 2 * 2
-            away = sign * spreads.get(stack, 0.0) - np.log(3) * (stack in spreads and spreads[stack] < 1)
+            away = sign * spreads.get(stack, 0.0) - np.log(factor) * (stack in spreads and spreads[stack] < 1)
             decisions.learn(make_trial(stack, block, [measured("m0", 100 * np.exp(away))], "dhrystone"))
     return decisions
 
@@ -69,6 +69,14 @@ def test_a_cell_that_is_decided_goes_on_until_its_interval_is_narrow() -> None:
         > _decisions({"b": 0.3, "c": 0.01}).expected_decisions()["dhrystone"]
         > 0
     )
+
+
+def test_a_decided_stack_that_is_far_slower_leaves_with_a_wide_interval() -> None:
+    known = {"b": 0.4, "c": 0.01}
+    assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known, factor=4).decided_cells()
+    assert _steps(_decisions(known, factor=4)) == [{"a", "a-again", "b"}] * 3
+    assert {("dhrystone", "b"), ("dhrystone", "c")} <= _decisions(known, factor=6).decided_cells()
+    assert _steps(_decisions(known, factor=6)) == []
 
 
 def test_what_is_soon_decided_is_not_said_before_blocks_have_differed() -> None:
