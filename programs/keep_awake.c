@@ -6,13 +6,15 @@
 // turn by chance, and short turns most of all (docs/decisions/turns.md). The threads have the class SCHED_IDLE and the
 // nice level 19: any other task preempts them at once, and the kernel counts their time as `nice` in /proc/stat.
 //
-// Prints `awake` once all threads spin. Ends when its standard input ends: also when tare is killed.
+// The line `on` on standard input lets the threads spin, `off` lets them sleep, as they do at first. The answer is the
+// same word. The program ends when its standard input ends: also when tare is killed.
 
 #define _GNU_SOURCE
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,16 +36,23 @@ static _Noreturn void fail(const char *what, int reason) {
     exit(FAILED);
 }
 
-static pthread_barrier_t all_spin;
+static atomic_bool spinning;
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
 static void *spin(void *unused) {
     (void)unused;
     struct sched_param parameters = {0};
     if (setpriority(PRIO_PROCESS, 0, 19) != 0 || sched_setscheduler(0, SCHED_IDLE, &parameters) != 0)
         fail("cannot lower the priority", errno); // both calls change this thread alone
-    pthread_barrier_wait(&all_spin);
-    for (;;)
-        pause_cpu();
+    for (;;) {
+        pthread_mutex_lock(&changing);
+        while (!spinning)
+            pthread_cond_wait(&changed, &changing);
+        pthread_mutex_unlock(&changing);
+        while (spinning)
+            pause_cpu();
+    }
     return NULL;
 }
 
@@ -71,20 +80,21 @@ static int parse_cpu(const char *word) {
 }
 
 int main(int argc, char **argv) {
-    char rest[64];
-    ssize_t length;
+    char line[16];
     if (argc < 2) {
         fputs("usage: keep_awake CPU...\n", stderr);
         return WRONG_ARGUMENTS;
     }
-    pthread_barrier_init(&all_spin, NULL, (unsigned)argc);
     for (int i = 1; i < argc; i++)
         start_thread(parse_cpu(argv[i]));
-    pthread_barrier_wait(&all_spin);
-    puts("awake");
-    if (fflush(stdout) != 0)
-        return FAILED;
-    while ((length = read(STDIN_FILENO, rest, sizeof rest)) > 0 || (length < 0 && errno == EINTR))
-        ;
+    while (fgets(line, sizeof line, stdin)) {
+        pthread_mutex_lock(&changing);
+        spinning = strcmp(line, "on\n") == 0;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&changing);
+        fputs(line, stdout);
+        if (fflush(stdout) != 0)
+            return FAILED;
+    }
     return 0;
 }

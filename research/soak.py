@@ -63,7 +63,7 @@ duration = "2s"
 [[workloads]]
 use = "startup"
 """
-_MEASURING = frozenset({"wrk", "dhrystone"})
+_MEASURING = frozenset({"load_client", "dhrystone"})
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _END_SECONDS, _PATIENCE_SECONDS, _CLEAN_SECONDS = 120.0, 15.0, 300.0
 _BUILD_SECONDS = 3600.0

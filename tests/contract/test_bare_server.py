@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+from typing import Literal
 
 import pytest
 from begun import answering
@@ -35,15 +36,20 @@ from tare.workloads.micro_redis import MicroRedis
 
 pytestmark = pytest.mark.machine
 
-SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
+SMALL = (
+    MicroHttp(clients=(1, 50)),
+    MicroHttp(clients=(1, 50), load="wrk"),
+    MicroRedis(clients=(1, 50), duration=0.2),
+    MicroRedis(clients=(1, 50), duration=0.2, load="redis-benchmark"),
+)
 
 
-@pytest.mark.parametrize("workload", SMALL, ids=lambda each: each.name)
-def test_the_same_server_serves_on_bare_metal(testbed: RunContext, workload: Workload) -> None:
+@pytest.mark.parametrize("workload", SMALL, ids=lambda each: f"{each.name} by {each.load}")
+def test_the_same_server_serves_on_bare_metal(testbed: RunContext, workload: MicroHttp | MicroRedis) -> None:
     with answering(testbed, workload) as setup:
         values = read_values(workload, tuple(workload.measure(setup)))
     assert {value.point for value in values} == {1.0, 50.0}
-    assert {len(value.turns) for value in values} == {10}
+    assert {len(value.turns) for value in values} == {workload.rounds}
     assert all(value.value > 10 for value in values)
 
 
@@ -56,12 +62,18 @@ class Larger(MicroHttp):
         return 4096
 
 
-def test_a_page_of_another_size_fails_the_trial_with_what_wrk_counted(testbed: RunContext) -> None:
-    workload = Larger(clients=(5,), duration=0.1, keep_alive=False)
-    with (
-        answering(testbed, workload) as setup,
-        pytest.raises(TrialFailed, match=r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"),
-    ):
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ("wrk", r"wrk with 5 clients read 1\d\d\d bytes an answer; the page has 4096"),
+        ("tare", r"short \d+; the first: a response of 1024 bytes, not of 4096"),
+    ],
+)
+def test_a_page_of_another_size_fails_the_trial_with_what_the_load_counted(
+    testbed: RunContext, load: Literal["tare", "wrk"], said: str
+) -> None:
+    workload = Larger(clients=(5,), duration=0.1, keep_alive=False, load=load)
+    with answering(testbed, workload) as setup, pytest.raises(TrialFailed, match=said):
         tuple(workload.measure(setup))
 
 

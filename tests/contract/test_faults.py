@@ -111,7 +111,7 @@ class Killer(Watcher):
         if self.timing.block.workload == "load-dies":
             for pid in (int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()):
                 words = _command_line(pid)
-                if words[:1] == ["wrk"] and any(self.address in word for word in words):
+                if words[:1] == ["/usr/lib/tare/load_client"] and any(self.address in word for word in words):
                     os.kill(pid, signal.SIGKILL)
                     self.killed += 1
 
@@ -135,8 +135,13 @@ class Fault:
 FAULTS = {
     "missing": Fault(Missing(), "nonesuch", "nonesuch"),
     "missing-server": Fault(MissingServer(clients=(1,)), "nonesuch-server ended in the instance", "nonesuch-server"),
-    "mute": Fault(Mute(clients=(1,), duration=0.02), "redis-benchmark: did not end within", "'redis-benchmark', '-h'"),
-    "load-dies": Fault(LoadDies(), "wrk", "turn: done"),
+    "mute": Fault(
+        Mute(clients=(1,), duration=0.02, load="redis-benchmark"),
+        "redis-benchmark: did not end within",
+        "'redis-benchmark', '-h'",
+    ),
+    "mute-in-turns": Fault(Mute(clients=(1,), duration=0.02), "did not answer all requests in time", "turn: done"),
+    "load-dies": Fault(LoadDies(), "/usr/lib/tare/load_client", "turn: done"),
 }
 """By the names of their workloads."""
 

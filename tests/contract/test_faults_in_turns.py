@@ -95,7 +95,12 @@ class Fault:
 COMPUTING = Dhrystone(duration=DURATION)
 FAULTS = {
     "server-dies": Fault(
-        Served(("GET",), (5,), duration=DURATION), "redis-server", "redis-benchmark: ended, as its server has"
+        Served(("GET",), (5,), duration=DURATION, load="redis-benchmark"),
+        "redis-server",
+        "redis-benchmark: ended, as its server has",
+    ),
+    "server-of-an-open-load-dies": Fault(
+        Served(("GET",), (5,), duration=DURATION), "redis-server", "load_client: ended, as its server has"
     ),
     "turn-never-ends": Fault(Endless(duration=DURATION), "", "did not end within"),
     "resident-process-dies": Fault(COMPUTING, "--resident", "resident"),

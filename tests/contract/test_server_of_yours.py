@@ -159,7 +159,7 @@ def test_an_answer_with_another_status_fails_the_trial(testbed: RunContext) -> N
     workload = replace(NGINX, requests=(*REQUESTS, Request("/lost")))
     with (
         answering(testbed, workload) as setup,
-        pytest.raises(TrialFailed, match=r"counted errors: connect 0, read 0, write 0, status [1-9]"),
+        pytest.raises(TrialFailed, match=r"counted errors at clients 1: connect 0, read 0, status [1-9]"),
     ):
         tuple(workload.measure(setup))
 

@@ -180,13 +180,13 @@ def test_the_load_of_a_killed_run_on_another_machine_ends_with_clean(
     suite += '[[workloads]]\nuse = "redis"\nclients = [10]\noperations = ["GET"]\nduration = "50s"\n'
     path = suite_on(tmp_path, suite, server=there.server, client=there.client)
     with begin("run", path, "--out", tmp_path / "run") as process:
-        wait_with(process, lambda: "redis-benchmark" in there.programs("client"))
+        wait_with(process, lambda: "load_client" in there.programs("client"))
         assert "redis-server" in there.programs("server")
         process.kill()
         process.wait(SECONDS)
     cleaned = tare("clean")
     assert (cleaned.returncode, cleaned.stderr.splitlines()[-1]) == (0, "clean"), cleaned.stderr
-    assert there.programs("client") & {"redis-benchmark", "supervise"} == set()
+    assert there.programs("client") & {"load_client", "supervise"} == set()
     assert there.programs("server") & {"redis-server", "supervise"} == set()
     assert there.left() == ""
 

@@ -8,17 +8,17 @@ precise as turns of 50 ms on sleeping CPUs (docs/decisions/turns.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tare.hosts.cgroups import create_idle_cgroup
 from tare.hosts.facts import parse_cpuinfo, read_hypervisor
-from tare.hosts.host import Host
+from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Ledger
 
 _PROGRAM = "keep_awake"
 _CPU_FOLDER = "/sys/devices/system/cpu"
 _DEEP_MICROSECONDS = 20  # exit latency of an idle state that a turn of a few milliseconds would show
-_START_SECONDS = 30.0
+_ANSWER_SECONDS = 30.0
 
 
 def falls_asleep(host: Host) -> bool:
@@ -29,14 +29,38 @@ def falls_asleep(host: Host) -> bool:
     return any(latency.isdigit() and int(latency) >= _DEEP_MICROSECONDS for latency in latencies)
 
 
-@contextmanager
-def keep_awake(ledger: Ledger, cpus: Sequence[int], name: str) -> Iterator[None]:
-    """Context manager: keep these CPUs of the ledger's machine awake. `name` is that of the threads' control group.
+class AwakeCpus:
+    """Threads that keep the CPUs `cpus` of the ledger's machine awake, started at the first use.
 
-    The threads end with tare, also if tare is killed.
+    `name` is that of the threads' control group. The threads end with tare, also if tare is killed.
     """
-    with create_idle_cgroup(ledger, name) as join:
-        command = (*join, ledger.setup_helper.program_path(_PROGRAM), *map(str, cpus))
-        with ledger.host.spawn(*command, die_with_parent=True) as process:
-            process.read_line(_START_SECONDS)
+
+    def __init__(self, ledger: Ledger, cpus: Sequence[int], name: str) -> None:
+        self._ledger, self._cpus, self._name = ledger, cpus, name
+        self._process: Process | None = None
+        self._open = ExitStack()
+
+    @contextmanager
+    def keep_awake(self) -> Iterator[None]:
+        """Context manager: keep the CPUs awake; do nothing without CPUs."""
+        if not self._cpus:
             yield
+            return
+        self._switch("on")
+        try:
+            yield
+        finally:
+            self._switch("off")
+
+    def close(self) -> None:
+        """End the threads."""
+        self._process = None
+        self._open.close()
+
+    def _switch(self, word: str) -> None:
+        if self._process is None:
+            join = self._open.enter_context(create_idle_cgroup(self._ledger, self._name))
+            command = (*join, self._ledger.setup_helper.program_path(_PROGRAM), *map(str, self._cpus))
+            self._process = self._open.enter_context(self._ledger.host.spawn(*command, die_with_parent=True))
+        self._process.send(f"{word}\n")
+        self._process.read_line(_ANSWER_SECONDS)

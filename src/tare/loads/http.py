@@ -1,4 +1,4 @@
-"""Closed-loop HTTP load by wrk, in turns with other stacks, and the requests that it sends.
+"""Closed-loop HTTP load by tare's load client or by wrk, in turns with other stacks, and the requests that it sends.
 
 wrk by itself runs for whole seconds. It calls tare's script `turns.lua` before each request. The script counts and
 times the requests of a turn, and then makes wrk wait for the next turn with its connections open. So a turn has the
@@ -14,7 +14,6 @@ All connections together send the requests in order, and begin again after the l
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,14 +29,12 @@ from tare.loads.client_load import (
     ClientCounts,
     LoadDuration,
     SharedLoad,
-    read_windows,
     running_shared_load,
     server_address,
     server_port,
-    split_client_texts,
-    window_seconds,
     with_cpu_shares,
 )
+from tare.loads.load_client import TURN, ClosedLoop, TurnPlan, plan_turns, read_turn_rate
 from tare.loads.parsing import as_output, check_labels
 from tare.loads.turns import ResidentProgram, TurnWorkload, limit_seconds, running_program, turn_seconds
 from tare.model.errors import TrialFailed, quote_output
@@ -57,13 +54,6 @@ HTTP_PORT = 18080  # a server of the machine may occupy the usual port
 _SCRIPT = Path(__file__).with_name("turns.lua")
 _SCRIPT_THERE = PurePosixPath("/srv/tare-turns.lua")
 _LEAD_SECONDS = 0.02  # LEAD of turns.lua
-_NUMBER = r"\d+\.\d+"
-# Matches only turns that count: the first turn, which warms up, also has the lines that wrk prints at its start.
-_TURN = re.compile(
-    rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\n"
-    rf"(?:behind: {_NUMBER}\n)?turn: done\n",  # `behind` is printed if several clients share the load
-    re.ASCII,
-)
 _END = re.compile(
     r"^answers: (?P<answers>\d+)\nbytes: (?P<bytes>\d+)\nerrors: (?P<errors>.*)\nturn: done\n\Z",
     re.ASCII | re.MULTILINE,
@@ -215,6 +205,7 @@ class WrkLoad(Workload):
     requests_to_send: tuple[Request, ...] = ()
     can_split_load = True  # connections are divided among several clients
     keep_alive = True  # False opens a new connection for each request
+    is_user_server = False
 
     @property
     def page_bytes(self) -> int:
@@ -249,7 +240,7 @@ class WrkLoad(Workload):
 
 @dataclass(frozen=True)
 class HttpLoad(TurnWorkload, WrkLoad):
-    """Closed-loop load: wrk requests the same page without a pause. A plug-in provides the server."""
+    """Closed-loop load: clients request the same page without a pause. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (Metric("throughput", "HTTP throughput", "requests/s", "higher"),)
@@ -259,13 +250,44 @@ class HttpLoad(TurnWorkload, WrkLoad):
     clients: ClientCounts = (1, 50, 200)
     duration: LoadDuration = 1.0
     keep_alive: bool = True
+    load: Literal["tare", "wrk"] = "tare"
+
+    @property
+    def _turn_plan(self) -> TurnPlan:
+        return plan_turns(self.duration, self.clients[-1], has_usual_turns=self.is_user_server)
+
+    @property
+    def rounds(self) -> int:
+        """Number of turns of a point; of fewer, longer turns if several clients share the load."""
+        return self._turn_plan.rounds if self.load == "tare" else super().rounds
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run wrk for each number of clients; raises TrialFailed if wrk or the server fails.
+        """Run the load for each number of clients; raises TrialFailed if it or the server fails.
 
         All turns of a point come before those of the next point, so that only its connections are open. The clients
         connect in a first turn, which does not count.
         """
+        if self.load == "wrk":
+            yield from self._measure_by_wrk(setup)
+            return
+        port = server_port(setup, self.service_name, self.port)
+        place = f"{server_address(setup)}:{port}"
+        asked = self.requests_to_send or (Request("/file"),)
+        texts = [encode_request(each, place, keep_alive=self.keep_alive) for each in asked]
+        load = ClosedLoop(
+            "http",
+            port,
+            texts,
+            self.duration,
+            self.clients[-1],
+            keep_alive=self.keep_alive,
+            body_bytes=self.page_bytes,
+            is_user_server=self.is_user_server,
+        )
+        for clients in self.clients:
+            yield from load.run_point(setup, f"clients {clients}", clients)
+
+    def _measure_by_wrk(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         for client in setup.clients:
             client.put(_SCRIPT, _SCRIPT_THERE)
         for clients in self.clients:
@@ -274,9 +296,7 @@ class HttpLoad(TurnWorkload, WrkLoad):
                 lines = [f"{turn_seconds(self.duration):.6g}"] * len(wrk.client_shares)
                 for number in range(1 + self.rounds):
                     raw = wrk.run_turn(f"clients {clients}", lines, patience_seconds, warm_up=number == 0)
-                    yield with_cpu_shares(
-                        raw, _TURN, wrk.describe_overlap_caution(raw) if number == self.rounds else ""
-                    )
+                    yield with_cpu_shares(raw, TURN, wrk.describe_overlap_caution(raw) if number == self.rounds else "")
                 check_ends(wrk, self.page_bytes)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
@@ -284,12 +304,14 @@ class HttpLoad(TurnWorkload, WrkLoad):
         labels = [f"clients {clients}" for clients in self.clients]
         check_labels(raw, labels)
         return tuple(
-            Value("throughput", float(clients), _read_rate(each.text, clients))
+            Value("throughput", float(clients), read_turn_rate(each.text, f"{clients} clients"))
             for clients, each in zip(self.clients, raw, strict=True)
         )
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: a warm-up turn at each point, and a lead before each turn."""
+        if self.load == "tare":
+            return sum(map(self._turn_plan.estimate_seconds, self.clients))
         return len(self.clients) * (0.1 + (1 + self.rounds) * (turn_seconds(self.duration) + _LEAD_SECONDS))
 
 
@@ -317,14 +339,3 @@ def check_end(raw: RawOutput, clients: int, page_bytes: int) -> None:
         each = f"{read_bytes / max(answers, 1):.0f} bytes an answer"
         hint = f"a user-supplied image has to serve a /file of {page_bytes} bytes: all stacks serve the same page"
         raise TrialFailed(f"wrk with {clients} clients read {each}; the page has {page_bytes}", hint, output)
-
-
-def _read_rate(text: str, clients: int) -> float:
-    """Return the requests a second of a turn; raises TrialFailed."""
-    parts = split_client_texts(text)
-    found = [each for each in map(_TURN.fullmatch, parts) if each]
-    seconds = window_seconds(read_windows(text)) if len(parts) > 1 else sum(float(each["seconds"]) for each in found)
-    rate = sum(float(each["requests"]) for each in found) / seconds if len(found) == len(parts) and seconds > 0 else 0.0
-    if not 0 < rate < math.inf:
-        raise TrialFailed(f"wrk gave no rate for {clients} clients; {quote_output(text)}", _HINT)
-    return rate

@@ -1,4 +1,6 @@
-"""Load of a key-value store: redis-benchmark sends GET and SET, in turns with other stacks.
+"""Load of a key-value store: tare's load client or redis-benchmark sends GET and SET, in turns with other stacks.
+
+Both send the same requests. `loads.load_client` describes tare's load client; the rest is about redis-benchmark.
 
 redis-benchmark counts requests, not seconds. So a probe precedes the first turn of each point, and also warms up the
 server. The rate of the probe decides how many requests fill the first turn, the rate of each turn how many fill the
@@ -17,13 +19,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tare.loads.client_load import ClientCounts, LoadDuration, relate_to_sending, run_load, server_address, server_port
+from tare.loads.load_client import ClosedLoop, TurnPlan, plan_turns, read_turn_rate
 from tare.loads.parsing import EachOnce, check_labels
 from tare.loads.turns import count_rounds, limit_seconds, turn_seconds
 from tare.model.errors import TrialFailed, quote_output
@@ -36,13 +39,19 @@ _PROBES = 4
 _CLOCK_SECONDS = 0.001  # redis-benchmark counts whole milliseconds
 _FIRST_PROBE_REQUESTS = 250  # times `pipeline`: long enough for that clock, short enough for an emulated machine
 _ROUND_TRIPS = 5  # least number of times that each client sends in a turn
+_FILL_SECONDS = 0.001
+_KEY = b"$16\r\nkey:__rand_int__\r\n"  # redis-benchmark's
+_REQUESTS: Mapping[Operation, bytes] = {
+    "GET": b"*2\r\n$3\r\nGET\r\n" + _KEY,
+    "SET": b"*3\r\n$3\r\nSET\r\n" + _KEY + b"$3\r\nxxx\r\n",
+}
 _COLUMNS = ("test", "rps", *(f"{which}_latency_ms" for which in ("avg", "min", "p50", "p95", "p99", "max")))
 _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
 
 @dataclass(frozen=True)
 class RedisLoad(Workload):
-    """Closed-loop load: redis-benchmark sets and gets one short key. A plug-in provides the server."""
+    """Closed-loop load: clients set and get one short key. A plug-in provides the server."""
 
     name: ClassVar[str]
     metrics = (
@@ -59,14 +68,37 @@ class RedisLoad(Workload):
     pipeline: Annotated[int, Field(ge=1, le=128)] = 1
     keep_alive: bool = True
     duration: LoadDuration = 1.0
+    load: Literal["tare", "redis-benchmark"] = "tare"
 
     @property
     def rounds(self) -> int:
-        """Number of turns of a tenth of the duration; fewer with many clients."""
+        """Number of turns of a point; redis-benchmark has turns of a tenth of the duration, fewer with many clients."""
+        if self.load == "tare":
+            return self._turn_plan.rounds
         return count_rounds(self.duration, self._turn_seconds)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run redis-benchmark for each operation and number of clients; raises TrialFailed if it or the server fails.
+        """Run the load for each operation and number of clients; raises TrialFailed if it or the server fails.
+
+        A `fill` comes first, so that every GET finds the key.
+        """
+        if self.load == "redis-benchmark":
+            yield from self._measure_by_redis_benchmark(setup)
+            return
+        fill = self._closed_loop(setup, "SET", _FILL_SECONDS).run_point(setup, "fill", 1)
+        yield from (each.as_warm_up() for each in fill)
+        for operation in self.operations:
+            load = self._closed_loop(setup, operation, self.duration)
+            for clients in self.clients:
+                yield from load.run_point(setup, f"{operation} {clients}", clients)
+
+    def _closed_loop(self, setup: MeasurementContext, operation: Operation, duration: float) -> ClosedLoop:
+        port = server_port(setup, self.name, REDIS_PORT)
+        requests = (_REQUESTS[operation],)
+        return ClosedLoop("redis", port, requests, duration, self.clients[-1], self.pipeline, self.keep_alive)
+
+    def _measure_by_redis_benchmark(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        """Run redis-benchmark once for each turn.
 
         A `fill` and the probes precede the first round, and hold no values. Every stack has the same number of them, so
         that the rounds of all stacks stay aligned.
@@ -97,7 +129,7 @@ class RedisLoad(Workload):
         labels = [f"{operation} {clients}" for operation, clients in points]
         check_labels(measured, labels)
         return tuple(
-            Value(operation.lower(), float(clients), _read_rate(each.text, operation))
+            Value(operation.lower(), float(clients), _read_point(each.text, operation, clients))
             for (operation, clients), each in zip(points, measured, strict=True)
         )
 
@@ -106,11 +138,17 @@ class RedisLoad(Workload):
         return self._run(setup, label, _RedisCall(self.operations[0], self.clients[0], requests), self.duration)
 
     def estimate_seconds(self) -> float:
-        """Estimate the seconds of `measure`: redis-benchmark starts and connects in each turn and in two probes."""
+        """Estimate the seconds of `measure`; redis-benchmark starts and connects in each turn and in two probes."""
+        if self.load == "tare":
+            return 0.1 + len(self.operations) * sum(map(self._turn_plan.estimate_seconds, self.clients))
         connecting = sum(0.03 + _pause_seconds(clients) for clients in self.clients)
         points = len(self.operations) * len(self.clients)
         measuring = points * (self.duration + self._turn_seconds)
         return 0.1 + measuring + len(self.operations) * (2 + self.rounds) * connecting
+
+    @property
+    def _turn_plan(self) -> TurnPlan:
+        return plan_turns(self.duration, self.clients[-1])
 
     @property
     def _turn_seconds(self) -> float:
@@ -166,6 +204,13 @@ def _read_probe_rate(text: str, probe: _RedisCall) -> float:
     if re.fullmatch(rf'{_HEAD}\n"{probe.operation}","inf",.*\n', text):
         return probe.requests / _CLOCK_SECONDS
     return _read_rate(text, probe.operation)
+
+
+def _read_point(text: str, operation: Operation, clients: int) -> float:
+    """Return the requests a second of a turn of either load; raises TrialFailed."""
+    if text.startswith(_HEAD):
+        return _read_rate(text, operation)
+    return read_turn_rate(text, f"{operation} from {clients} clients")
 
 
 def _read_rate(text: str, operation: Operation) -> float:

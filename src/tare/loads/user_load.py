@@ -197,6 +197,7 @@ class _UserHttpLoad(WrkLoad):
 
     service_name = "service"
     page_bytes = 0
+    is_user_server = True
 
     requests_to_send: tuple[Request, ...] = ()
     port: int = HTTP_PORT

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass, field, replace
 
-from tare.hosts.awake import keep_awake
+from tare.hosts.awake import AwakeCpus
 from tare.hosts.facts import parse_meminfo
 from tare.hosts.process import raise_if_interrupted
 from tare.model.trial import Caution, Limits
@@ -67,6 +67,7 @@ class BlockRunner:
 
     def __post_init__(self) -> None:
         """Create the set of shared instances, empty at first."""
+        self._awake = AwakeCpus(self.context.ledger, self.awake_cpus, f"{self.context.network.prefix}-awake")
         self.shared = SharedInstances(self.context.ledger, self.workloads)
         # A stack has the same slot in all blocks: its instance may outlive a block.
         self._slots = assign_slots(self.stacks)
@@ -153,7 +154,7 @@ class BlockRunner:
                         (held if attempt in stay else exits).enter_context(attempt)
                         raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
                         attempt.start()
-                    exits.enter_context(self._keep_awake(workload))
+                    exits.enter_context(nullcontext() if workload.runs_exclusively else self._awake.keep_awake())
                     turns.run_turns([*stay, *come], first)
                     for number in range(1, max(passes.values(), default=1)):
                         able = [each for each in come if each.is_running and each not in turns.ended_early]
@@ -173,11 +174,10 @@ class BlockRunner:
                 self._end(attempt, planned, len(groups))
                 yield attempt
 
-    def _keep_awake(self, workload: Workload) -> AbstractContextManager[None]:
-        """Context manager: keep the run's CPUs awake, unless stacks take no turns."""
-        if workload.runs_exclusively or not self.awake_cpus:
-            return nullcontext()
-        return keep_awake(self.context.ledger, self.awake_cpus, f"{self.context.network.prefix}-awake")
+    def close(self) -> None:
+        """Remove all that outlives a block: shared instances, and the threads that keep CPUs awake."""
+        with closing(self._awake):
+            self.shared.close()
 
     def _start_repeatedly(self, block: Block, planned: PlannedWorkload, observe: RunObserver) -> Iterator[TrialRun]:
         """Start each stack of a block once per round of the workload, slow stacks less often; yield a trial per stack.

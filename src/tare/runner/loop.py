@@ -182,7 +182,7 @@ class RunLoop:
 
     def run(self) -> Stop:
         """Run the remaining blocks; return why the loop stopped."""
-        with closing(self._block_runner.shared):
+        with closing(self._block_runner):
             return self._run_blocks()
 
     def _run_blocks(self) -> Stop:

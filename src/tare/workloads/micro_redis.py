@@ -2,12 +2,12 @@
 
 This workload compares unikernels with all other stacks. The server has one thread, and is built from the same source
 for all (programs/unikernel): it uses the kernel's sockets on Linux, and smoltcp in a unikernel. The load is that of
-`redis`, by redis-benchmark. The 2017 paper (section V-B) compared Redis on OSv and Rumprun with Redis on Linux. The
-server of this workload is much smaller, so its numbers cannot be compared with the paper's.
+`redis`. The 2017 paper (section V-B) compared Redis on OSv and Rumprun with Redis on Linux. The server of this workload
+is much smaller, so its numbers cannot be compared with the paper's.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, without which
-every request opens a new connection; `duration`, about how long each point is measured (but each client sends at least
-5 times in a turn).
+every request opens a new connection; `duration`, about how long each point is measured (but each client of
+redis-benchmark sends at least 5 times in a turn); `load`, `tare` or `redis-benchmark`.
 """
 
 from __future__ import annotations

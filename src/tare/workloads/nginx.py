@@ -1,17 +1,18 @@
 """nginx: a static file over HTTP, in requests a second over the number of clients.
 
-One nginx worker in the instance serves a file from the instance's disk. wrk on the client requests it without a pause
-over `clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000 clients
+One nginx worker in the instance serves a file from the instance's disk. The client requests it without a pause over
+`clients` connections. The 2017 paper (section V-A, Figure 3) served its institute's favicon to 0 to 1000 clients
 in steps of 100 with weighttp, keep-alive on. nginx has its default settings and sendfile, without an access log. It
 also has no cache of open files, so that each request opens and reads the file. The worker runs as root, because a
 container may have no other user.
 
 A refused or broken connection, a status other than 200 to 399, a page of another size than the file's, or no answer for
-half a minute fails the trial. wrk runs in turns (loads.http): its connections stay open in between, and the time in
-which they are opened is not measured.
+half a minute fails the trial. The load is tare's load client (loads.load_client), which takes turns of a few
+milliseconds, or wrk (loads.http). Connections stay open between turns, and the time in which they are opened is not
+measured.
 
-Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection; `size`
-of the file.
+Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection; `load`,
+`tare` or `wrk`; `size` of the file.
 """
 
 from __future__ import annotations

@@ -37,4 +37,4 @@ class NginxMemory(SmallestMemory):
     @property
     def load(self) -> Nginx:
         """`nginx` with a single number of clients."""
-        return Nginx((self.clients,), self.duration, size=self.size)
+        return Nginx((self.clients,), self.duration, size=self.size, load="wrk")

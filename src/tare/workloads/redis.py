@@ -1,17 +1,17 @@
 """Redis: GET and SET of a key-value store in memory, in requests a second over the number of clients.
 
-A Redis server without persistence runs in the instance. redis-benchmark on the client keeps `clients` connections busy
-with one short key, which is set at the start so that every GET finds it. The 2017 paper (section V-B, Figure 5)
-measured GET and SET with 0 to 1000 clients in steps of 100, with keep-alive and pipelining. It does not give the depth
-of the pipeline.
+A Redis server without persistence runs in the instance. The client keeps `clients` connections busy with one short key,
+which is set at the start so that every GET finds it. The 2017 paper (section V-B, Figure 5) measured GET and SET with 0
+to 1000 clients in steps of 100, with keep-alive and pipelining. It does not give the depth of the pipeline.
 
-The paper ran redis-benchmark on a separate host, against Redis 3.0.1. Here redis-benchmark starts in each turn
-(loads.redis_benchmark), because stacks take turns and it cannot pause. The time in which it starts and its clients
-connect is not measured. With many clients, turns are longer and fewer.
+The paper ran redis-benchmark on a separate host, against Redis 3.0.1. The load here is tare's load client
+(loads.load_client), which sends the same requests in turns of a few milliseconds, or redis-benchmark. As stacks take
+turns and redis-benchmark cannot pause, it starts in each turn (loads.redis_benchmark). The time in which it starts and
+its clients connect is not measured. With many clients, its turns are longer and fewer.
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, without which
-every request opens a new connection; `duration`, about how long each point is measured (but each client sends at least
-5 times in a turn).
+every request opens a new connection; `duration`, about how long each point is measured (but each client of
+redis-benchmark sends at least 5 times in a turn); `load`, `tare` or `redis-benchmark`.
 """
 
 from __future__ import annotations

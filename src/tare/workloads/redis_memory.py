@@ -36,4 +36,4 @@ class RedisMemory(SmallestMemory):
     @property
     def load(self) -> Redis:
         """`redis` with a single operation and number of clients."""
-        return Redis((self.operation,), (self.clients,), duration=self.duration)
+        return Redis((self.operation,), (self.clients,), duration=self.duration, load="redis-benchmark")

@@ -109,7 +109,7 @@ class UserServer(Workload):
         asked = self.requests or (Request("/"),)
         if self.rates:
             return ConstantRateHttpLoad(self.rates, self.connections, self.duration, asked, self.port)
-        return ClosedLoopHttpLoad(self.clients, self.duration, self.keep_alive, asked, self.port)
+        return ClosedLoopHttpLoad(self.clients, self.duration, self.keep_alive, requests_to_send=asked, port=self.port)
 
     @property
     def all_metrics(self) -> Sequence[Metric]:

@@ -24,7 +24,7 @@ from tare.workloads.nginx import Nginx
 from tare.workloads.nginx_latency import NginxLatency
 
 AHEAD = (100.0, 7000.0)
-ONE = Nginx(clients=(50,), duration=0.1)
+ONE = Nginx(clients=(50,), duration=0.1, load="wrk")
 TWO = NginxLatency(rates=(500, 1000), duration=2.0, connections=16)  # turns of two seconds
 Prints = Callable[[int, str], str]  # what wrk prints for its n-th line
 
@@ -113,7 +113,7 @@ def measure(load: WrkLoad, *clients: Client) -> tuple[RawOutput, ...]:
 
 def test_wrk_is_started_once_per_client_count_and_signaled_at_each_turn() -> None:
     client = Client()
-    raw = measure(Nginx(clients=(1, 50), duration=0.1), client)
+    raw = measure(Nginx(clients=(1, 50), duration=0.1, load="wrk"), client)
     how = ("wrk", "-t1", "-c50", "-d24h", "--timeout", "1s", "-s", "/srv/tare-turns.lua")
     assert [each.argv[2] for each in client.started] == ["-c1", "-c50"]
     assert client.started[1].argv == (*how, "http://198.18.0.10:18080/file", "50")
@@ -133,7 +133,7 @@ def test_without_keep_alive_every_request_says_that_its_connection_ends() -> Non
 def test_an_instance_that_serves_it_is_asked_at_its_own_port() -> None:
     setup = serving(client := Client())
     tuple(
-        MicroHttp(duration=0.1).measure(
+        MicroHttp(duration=0.1, load="wrk").measure(
             replace(setup, instance=replace(setup.instance, served_ports={"micro-http": 8080}))
         )
     )
@@ -153,7 +153,7 @@ def test_each_turn_says_how_busy_its_load_was_and_the_first_does_not(
 
 
 def test_what_was_measured_can_be_parsed_round_by_round() -> None:
-    load = Nginx(clients=(1, 50), duration=0.1)
+    load = Nginx(clients=(1, 50), duration=0.1, load="wrk")
     values = read_values(load, measure(load, Client()))
     assert [(value.point, len(value.turns)) for value in values] == [(1.0, 5), (50.0, 5)]
     assert values[1].value == pytest.approx(1254 / 0.050001541)
@@ -310,7 +310,7 @@ def test_a_number_is_divided_as_evenly_as_integers_allow() -> None:
 @pytest.mark.usefixtures("_clocks")
 def test_each_client_has_its_part_and_the_same_start_on_its_local_clock() -> None:
     clients = two_clients(turn(30), turn(40, behind=0.0005))
-    raw = measure(Nginx(clients=(5,), duration=0.1), *clients)
+    raw = measure(Nginx(clients=(5,), duration=0.1, load="wrk"), *clients)
     assert [each.started[0].argv[2] for each in clients] == ["-c3", "-c2"]
     lines = list(zip(*(each.started[0].told for each in clients), strict=True))
     assert lines[-1] == ("end\n", "end\n")
@@ -352,7 +352,7 @@ def test_percentiles_are_those_of_all_requests_and_not_the_mean_of_clients() -> 
     ],
 )
 def test_a_turn_that_not_all_clients_have_told_fails_the_trial(text: str) -> None:
-    with pytest.raises(TrialFailed, match="wrk gave no rate for 5 clients"):
+    with pytest.raises(TrialFailed, match="the load gave no rate for 5 clients"):
         Nginx(clients=(5,)).parse([RawOutput("clients 5", ("wrk",), text, 1.0)])
 
 
@@ -366,7 +366,7 @@ def test_distant_windows_share_little_and_clock_errors_reduce_the_overlap() -> N
 
 @pytest.mark.usefixtures("_clocks")
 def test_clients_that_did_not_ask_at_the_same_time_are_a_doubt() -> None:
-    *_, last = measure(Nginx(clients=(2,), duration=0.1), *two_clients(turn(30), turn(40, behind=0.004)))
+    *_, last = measure(Nginx(clients=(2,), duration=0.1, load="wrk"), *two_clients(turn(30), turn(40, behind=0.004)))
     assert last.client_limit == "at clients 2, the clients asked together for 65% of a turn"
 
 

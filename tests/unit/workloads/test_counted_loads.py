@@ -23,7 +23,8 @@ from tare.workloads.pgbench import Pgbench
 from tare.workloads.redis import Redis
 
 HEAD = sample("redis/get-1.csv").splitlines()[0]
-GET = Redis(operations=("GET",), clients=(1,))
+redis_benchmark = partial(Redis, load="redis-benchmark")
+GET = redis_benchmark(operations=("GET",), clients=(1,))
 Report = dict[str, dict[str, dict[str, object]]]
 
 
@@ -104,7 +105,7 @@ def iperf3(rate: float, failing: int = 0, error: str = "busy") -> Client:
 @pytest.mark.parametrize(
     ("workload", "client", "turns", "seconds"),
     [
-        *((Redis(clients=(1, 2)), redis(rate), 4, 0.1) for rate in (150_000.0, 3_000.0, 400.0)),
+        *((redis_benchmark(clients=(1, 2)), redis(rate), 4, 0.1) for rate in (150_000.0, 3_000.0, 400.0)),
         *((Pgbench(), pgbench(rate), 4, 0.2) for rate in (20_000.0, 900.0)),
         *((Iperf3(modes=("tcp", "udp")), iperf3(rate), 2, 0.1) for rate in (1e5, 3e8, 2e10)),
     ],
@@ -120,7 +121,11 @@ def test_a_turn_takes_a_tenth_of_the_duration_whatever_the_server_does(
     ("workload", "client", "warming"),
     [
         *(
-            (Redis(operations=("GET",)), redis(rate), ["fill", "probe GET 1", "probe GET 50", "probe GET 200"])
+            (
+                redis_benchmark(operations=("GET",)),
+                redis(rate),
+                ["fill", "probe GET 1", "probe GET 50", "probe GET 200"],
+            )
             for rate in (1_000_000.0, 150_000.0, 3_000.0, 40.0)
         ),
         *(
@@ -159,7 +164,7 @@ def test_the_client_cpu_share_covers_the_sending_time_without_its_start(
 @pytest.mark.parametrize(
     ("workload", "client", "unit", "values"),
     [
-        (Redis(clients=(1, 50)), redis(3_000.0), "requests/s", 4 * [3000.0]),
+        (redis_benchmark(clients=(1, 50)), redis(3_000.0), "requests/s", 4 * [3000.0]),
         (Pgbench(), pgbench(1000.0), "transactions/s", 4 * [1000.0]),
         (Iperf3(), iperf3(1e9), "bytes/s", [1e9, 125e6, 1e9]),
     ],
@@ -179,7 +184,7 @@ SERVER = "--host 198.18.0.10 --port 15432 --username postgres"
     ("workload", "client", "lines"),
     [
         (
-            Redis(operations=("SET",), clients=(7,), pipeline=16, keep_alive=False),
+            redis_benchmark(operations=("SET",), clients=(7,), pipeline=16, keep_alive=False),
             redis(3_000.0),
             {-1: "redis-benchmark -h 198.18.0.10 -p 16379 -t set -n 560 -c 7 -P 16 -k 0 --csv"},
         ),
@@ -214,7 +219,7 @@ def test_the_settings_reach_the_program(workload: Workload, client: Client, line
 @pytest.mark.parametrize(
     ("workload", "client", "option", "least"),
     [
-        (Redis(operations=("GET",), clients=(1000,), pipeline=2), redis(1_000.0), "-n", "10000"),
+        (redis_benchmark(operations=("GET",), clients=(1000,), pipeline=2), redis(1_000.0), "-n", "10000"),
         (Pgbench(modes=("select",), clients=(8,)), pgbench(3.0), "--transactions", "5"),
     ],
 )
@@ -228,26 +233,26 @@ def test_every_client_sends_five_times_at_least(workload: Workload, client: Clie
 
 def test_a_call_has_the_time_limit_of_a_turn_however_many_there_are() -> None:
     client = redis(150_000.0)
-    measure(Redis(duration=60.0), client)
+    measure(redis_benchmark(duration=60.0), client)
     assert set(client.limits_seconds) == {32.0}
 
 
 def test_each_operation_and_number_of_clients_has_its_turn_in_each_round() -> None:
-    raw = measure(Redis(clients=(1, 50), duration=0.06), redis(150_000.0))
+    raw = measure(redis_benchmark(clients=(1, 50), duration=0.06), redis(150_000.0))
     points = ["GET 1", "GET 50", "SET 1", "SET 50"]
     assert [each.label for each in raw] == ["fill", *(f"probe {each}" for each in points), *3 * points]
 
 
 def test_a_probe_repeats_up_to_half_a_turn_and_the_next_point_starts_there() -> None:
     client = redis(150_000.0)
-    measure(Redis(operations=("GET",), clients=(1, 50)), client)
+    measure(redis_benchmark(operations=("GET",), clients=(1, 50)), client)
     assert [client.option("-n", call) for call in range(5)] == ["1", "250", "15000", "15000", "15000"]
     assert client.option("-t", 0) == "set", "a key is set before anything is read"
 
 
 def test_a_probe_too_short_for_the_redis_benchmark_clock_is_prolonged() -> None:
     client = redis(1_000_000.0)
-    raw = measure(Redis(operations=("GET",), clients=(50,)), client)
+    raw = measure(redis_benchmark(operations=("GET",), clients=(50,)), client)
     assert [client.option("-n", call) for call in range(4)] == ["1", "250", "25000", "100000"]
     assert '"inf"' in raw[0].text
     assert '"inf"' not in "".join(each.text for each in raw[1:])
@@ -262,7 +267,7 @@ def test_a_server_that_becomes_faster_gets_more_requests_in_the_next_turn() -> N
 @pytest.mark.parametrize("rate", [40.0, 3_001.0, 150_000.0])
 def test_requests_fill_pipelines_so_that_redis_benchmark_ends_cleanly(rate: float) -> None:
     client = redis(rate)
-    measure(Redis(operations=("GET",), clients=(1, 50), pipeline=16), client)
+    measure(redis_benchmark(operations=("GET",), clients=(1, 50), pipeline=16), client)
     assert [int(client.option("-n", call)) % 16 for call in range(len(client.calls))] == [0] * len(client.calls)
 
 

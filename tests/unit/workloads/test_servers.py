@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 
 import pytest
 
@@ -28,11 +29,13 @@ from tare.workloads.ramspeed import Ramspeed
 from tare.workloads.redis import Redis
 from tare.workloads.redis_density import RedisDensity
 from tare.workloads.redis_memory import RedisMemory
+from tare.workloads.service import UserServer
 from tare.workloads.startup import Startup
 from tare.workloads.sysbench import Sysbench
 from tare.workloads.whetstone import Whetstone
 
 MIB = 1 << 20
+redis_benchmark = partial(Redis, load="redis-benchmark")
 
 
 @pytest.mark.parametrize(
@@ -142,10 +145,13 @@ def test_micro_servers_have_the_usual_load_and_a_page_without_a_size() -> None:
 @pytest.mark.parametrize(
     ("workload", "load"),
     [
-        (RedisMemory(), Redis(("SET",), (50,), duration=0.5)),
-        (RedisMemory(operation="GET", clients=7, duration=2.0), Redis(("GET",), (7,), duration=2.0)),
-        (NginxMemory(), Nginx((50,), 0.5, size=1024)),
-        (NginxMemory(clients=7, size=4096, duration=2.0), Nginx((7,), 2.0, size=4096)),
+        (RedisMemory(), redis_benchmark(operations=("SET",), clients=(50,), duration=0.5)),
+        (
+            RedisMemory(operation="GET", clients=7, duration=2.0),
+            redis_benchmark(operations=("GET",), clients=(7,), duration=2.0),
+        ),
+        (NginxMemory(), Nginx((50,), 0.5, size=1024, load="wrk")),
+        (NginxMemory(clients=7, size=4096, duration=2.0), Nginx((7,), 2.0, size=4096, load="wrk")),
         # The papers' page at the papers' rate, in runs that take the duration together.
         (ApacheMemory(goal=0.75), FixedRateLoad(Apache(duration=0.2, tolerance=0.25), 4000)),
         (
@@ -188,15 +194,23 @@ def test_the_latency_of_nginx_is_that_of_its_server_and_its_file() -> None:
     ("workload", "rounds"),
     [
         # Turns of 20 to 200 milliseconds.
-        *((Nginx(duration=seconds), rounds) for seconds, rounds in ((0.1, 5), (0.4, 10), (2.0, 10), (3.0, 15))),
+        *(
+            (Nginx(duration=seconds, load="wrk"), rounds)
+            for seconds, rounds in ((0.1, 5), (0.4, 10), (2.0, 10), (3.0, 15))
+        ),
         *((Sysbench(seconds), rounds) for seconds, rounds in ((0.1, 5), (1.0, 10), (4.0, 20))),
         (Iperf3(duration=180.0, omit=10.0), 900),
+        # Turns of 5 milliseconds, longer with more than 125 clients, and at most 200.
+        *((Nginx(duration=seconds), rounds) for seconds, rounds in ((0.004, 1), (0.1, 13), (1.0, 125), (60.0, 200))),
+        *((Redis(clients=clients, duration=0.5), rounds) for clients, rounds in (((1, 50), 100), ((1, 1000), 13))),
+        # A user-supplied server may be slow.
+        (UserServer(duration=0.4), 10),
         # No turn connects for longer than it measures.
-        *((Redis(clients=clients), rounds) for clients, rounds in (((1, 50), 10), ((200,), 7))),
-        (Redis(clients=(63,), duration=0.4), 10),
-        (Redis(clients=(1000,), duration=3.0), 4),
-        (Redis(clients=(1000,), duration=0.5), 1),
-        (Redis(clients=(1,), duration=0.01), 1),
+        *((redis_benchmark(clients=clients), rounds) for clients, rounds in (((1, 50), 10), ((200,), 7))),
+        (redis_benchmark(clients=(63,), duration=0.4), 10),
+        (redis_benchmark(clients=(1000,), duration=3.0), 4),
+        (redis_benchmark(clients=(1000,), duration=0.5), 1),
+        (redis_benchmark(clients=(1,), duration=0.01), 1),
         # Every turn has a thousand requests at least.
         (NginxLatency(rates=(1000,), duration=5.0), 5),
         (NginxLatency(rates=(500, 9000), duration=5.0), 3),
@@ -213,11 +227,14 @@ def test_a_measurement_is_divided_into_turns(workload: Workload, rounds: int) ->
 @pytest.mark.parametrize(
     ("workload", "seconds"),
     [
-        (Nginx(), 3 * (0.1 + 11 * (0.1 + 0.02))),  # a first turn of each point, and the lead of each turn
-        (Nginx(clients=(1,), duration=3.0), 0.1 + 16 * (0.2 + 0.02)),
+        (Nginx(load="wrk"), 3 * (0.1 + 11 * (0.1 + 0.02))),  # a first turn of each point, and the lead of each turn
+        (Nginx(clients=(1,), duration=3.0, load="wrk"), 0.1 + 16 * (0.2 + 0.02)),
         (NginxLatency(rates=(500, 1000), duration=2.0), 0.2 + 2 * (2.0 + 0.2 + 0.02)),  # a tenth of a turn before
-        (Redis(clients=(1, 50)), 0.1 + 4 * 1.1 + 2 * 12 * 0.06),  # probes and connecting
-        (Redis(operations=("GET",), clients=(1000,), duration=3.0), 0.1 + 3.75 + 6 * 0.78),
+        # What is discarded, what counts, and the rest until all responses have arrived.
+        (Nginx(clients=(1, 50)), 2 * 0.05 + 201 * (0.00702 + 0.008)),
+        (Redis(clients=(1, 200), duration=0.1), 0.1 + 2 * (2 * 0.05 + 14 * (0.01002 + 0.017))),
+        (redis_benchmark(clients=(1, 50)), 0.1 + 4 * 1.1 + 2 * 12 * 0.06),  # probes and connecting
+        (redis_benchmark(operations=("GET",), clients=(1000,), duration=3.0), 0.1 + 3.75 + 6 * 0.78),
         (Pgbench(), 8 * 1.0 + 4 * 12 * (0.05 + 0.2)),  # filling, probes and connecting
         (Iperf3(duration=180.0, omit=10.0), 0.05 + 3 * (2 + 50 + 900) * 0.23),
         *((Sysbench(seconds), 0.1 + 1.1 * seconds + seconds / 10 + 0.01 * 10) for seconds in (1.0, 2.0)),

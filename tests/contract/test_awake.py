@@ -1,0 +1,76 @@
+"""CPUs that are kept awake, on a real kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from waiting import wait_until
+
+from tare.hosts.awake import AwakeCpus
+from tare.hosts.cgroups import parse_layout
+from tare.runner.context import RunContext
+from tare.telemetry.procfs import parse_process_times
+
+pytestmark = pytest.mark.machine
+CPU = max(os.sched_getaffinity(0))
+NAME = "tare-test-awake"
+
+
+def group() -> Path:
+    return Path(parse_layout(Path("/proc/self/mounts").read_text(encoding="utf-8")).mounts["cpu"], NAME)
+
+
+def spinners() -> list[int]:
+    return [int(pid) for pid in (group() / "cgroup.procs").read_text(encoding="ascii").split()]
+
+
+def spun_seconds() -> float:
+    """Return the CPU time of the threads that spin."""
+    times = [parse_process_times(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")) for pid in spinners()]
+    return sum(each.user_seconds for each in times)
+
+
+def has_spun(seconds: float) -> bool:
+    return spun_seconds() >= seconds
+
+
+def test_a_cpu_spins_only_while_it_is_kept_awake_and_nothing_is_left(testbed: RunContext) -> None:
+    awake = AwakeCpus(testbed.ledger, (CPU,), NAME)
+    for _ in range(2):
+        with awake.keep_awake():
+            goal = spun_seconds() + 0.1
+            wait_until(partial(has_spun, goal))  # on a busy machine others have most of the CPU
+        before = spun_seconds()
+        time.sleep(0.5)
+        assert spun_seconds() < before + 0.1
+    pids = spinners()
+    assert [Path(f"/proc/{pid}/comm").read_text(encoding="ascii") for pid in pids] == ["keep_awake\n"]
+    awake.close()
+    assert not group().exists()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_a_busy_program_loses_next_to_nothing_to_the_threads_that_spin(testbed: RunContext) -> None:
+    """The class SCHED_IDLE alone would let them take half of the CPU from a program of another session."""
+    awake = AwakeCpus(testbed.ledger, (CPU,), NAME)
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CPU})
+    try:
+        with awake.keep_awake():
+            began, spun = time.thread_time(), spun_seconds()
+            while time.thread_time() < began + 1.0:
+                pass
+            spun = spun_seconds() - spun
+    finally:
+        os.sched_setaffinity(0, usual)
+        awake.close()
+    assert spun < 0.2
+
+
+def test_no_cpus_need_no_program(testbed: RunContext) -> None:
+    with AwakeCpus(testbed.ledger, (), NAME).keep_awake():
+        assert not group().exists()
