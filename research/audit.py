@@ -42,6 +42,9 @@ from audit_runs import (
 from audit_stacks import SHAPES, STACKS
 from audit_stacks import study as study_together
 from audit_turns import MOMENTS, in_turns
+from audit_within import SHAPES as WITHIN_SHAPES
+from audit_within import STACKS as WITHIN_STACKS
+from audit_within import study as study_within
 
 RUNS = 10_000
 SEED = 20210501
@@ -115,6 +118,9 @@ def main() -> None:
         together = pool.map(
             study_together, *zip(*((shape, count) for shape in SHAPES for count in STACKS), strict=True)
         )
+        within = pool.map(
+            study_within, *zip(*((shape, count) for shape in WITHIN_SHAPES for count in WITHIN_STACKS), strict=True)
+        )
         rounds = pool.map(study_rounds, CASES)
         studied = list(pool.map(study, KINDS))
         print(f"simulated after {time.monotonic() - began:.0f} s", flush=True)
@@ -133,6 +139,7 @@ def main() -> None:
         breaks=list(breaks),
         in_turns=list(turns),
         together=list(together),
+        within=list(within),
         rounds=list(rounds),
         looped=looped,
         containers=cells,

@@ -33,6 +33,10 @@ from audit_stacks import RUNS as TOGETHER_RUNS
 from audit_stacks import Studied as StudiedTogether
 from audit_turns import HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
 from audit_turns import RUNS as TURNS_RUNS
+from audit_within import LEAST_RUNS, LOOKED_AT, OF_ROUNDS, ROUNDS_TOO
+from audit_within import ROUNDS as WITHIN_ROUNDS
+from audit_within import RUNS as WITHIN_RUNS
+from audit_within import Studied as StudiedWithin
 
 from tare.statistics.cells import Cell
 from tare.statistics.stalls import SLOW_SHARE
@@ -56,6 +60,7 @@ class Found:
     breaks: Sequence[Broken]
     in_turns: Sequence[InTurns]
     together: Sequence[StudiedTogether]
+    within: Sequence[StudiedWithin]
     rounds: Sequence[StudiedRounds]
     looped: Sequence[Looped]
     containers: Sequence[tuple[Cell, Cell]]
@@ -72,7 +77,15 @@ class Found:
 def page(found: Found) -> str:
     """Write the page."""
     parts = [_INTRODUCTION, _claims(found), _turns(found), _broken(found), _rivals(found), _shapes(found)]
-    parts += [_together(found), _rounds(found), _matrix(found), _loops(found), _container(found), _how(found)]
+    parts += [
+        _within(found),
+        _together(found),
+        _rounds(found),
+        _matrix(found),
+        _loops(found),
+        _container(found),
+        _how(found),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -106,6 +119,13 @@ def _claims(found: Found) -> str:
         false = each.centers["median"].false
         text = f"false in turns, {each.moment.name}"
         rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+    for shape in dict.fromkeys(each.shape for each in found.within):
+        of_shape = [each.found[ROUNDS_TOO] for each in found.within if each.shape == shape]
+        false = max(max(each.noisy, each.false) for each in of_shape)
+        rows.append((f"false within blocks, {shape.name}", "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+        if shape.is_lasting:
+            unsaid = max(each.unsaid for each in of_shape)
+            rows.append(("— though said to tolerate such noise", "≤ 5 %", _percent(unsaid), _met(unsaid <= _ALLOWED)))
     for method in (BORROWED, ALONE):
         false = max(each.found[method, name].false for each in found.together for name in ("none", "some"))
         text = f"false in runs of {CELLS} cells, standard deviations: {method}, the worst of all shapes"
@@ -276,6 +296,41 @@ each workload, which is the noisy one; without any effect or with those of 0 to 
 
 Where blocks do not depend on each other, {_percent(equal.widened)} of the intervals of ten equal stacks are wider after
 five blocks, because chance looks like a correlation."""
+
+
+def _within(found: Found) -> str:
+    rows = []
+    for each in found.within:
+        cells: list[str] = []
+        for method in (ALONE, ROUNDS_TOO):
+            seen = each.found[method]
+            shares = ", ".join(_percent(share) for share in (seen.false, seen.noisy, seen.missed))
+            widths = " ".join(
+                _width(seen.widths[count][0]) for count in (LOOKED_AT if method == ROUNDS_TOO else LOOKED_AT[-2:])
+            )
+            cells += [f"{shares}; {seen.blocks:g}", widths]
+        widths = " ".join(_width(each.found[ROUNDS_TOO].widths[count][1]) for count in LOOKED_AT)
+        rows.append((each.shape.name, each.stacks, *cells, widths))
+    early, late = " ".join(map(str, LOOKED_AT)), " ".join(map(str, LOOKED_AT[-2:]))
+    head = ("noise", "stacks", "blocks alone", f"± at {late}", "with rounds", f"± at {early}", f"A/A, ± at {early}")
+    return f"""## Rounds and instances
+
+What the rounds of a block tell of its error. Blocks of {WITHIN_ROUNDS} rounds; the rounds explain a standard deviation
+of {_percent(OF_ROUNDS)}. Fresh instances add more, in all stacks or in the first one alone (*instance luck*: a bad page
+placement makes one start slow, while its rounds agree). Variances are those between the stack's own blocks alone, or
+moderated by rounds and other cells ([decision](../docs/decisions/statistics.md)). False decisions of all stacks, and of
+the first, at the worse of no effect and {_percent(0.03)}; intervals of the first stack that missed the truth at any of
+{BLOCKS} looks; median of blocks until "equivalent". `±`: the median of half the widths of a single interval, in
+standard deviations of a block, after so many blocks. {WITHIN_RUNS} runs of one stack, {LEAST_RUNS} or more of several.
+
+{_table(head, rows)}
+
+Student's t has ± 2.48, 1.59, 1.24 and 0.84 at one look. Nothing can show that starts have two modes before both have
+been seen: in 24 % of the runs, five starts of which one in four is slow are all fast."""
+
+
+def _width(half: float) -> str:
+    return f"{half:.2f}" if np.isfinite(half) else "none"
 
 
 def _rounds(found: Found) -> str:

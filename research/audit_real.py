@@ -59,6 +59,7 @@ LOOPS = {
     ("stalls of the stack", 0.0): 20,
 }
 CONTAINERS = 10
+_ANY_PRECISION = 1000.0
 _WORK = "work"  # in an instance's proof: how much more of it the job is to do
 
 
@@ -89,13 +90,15 @@ def loop(effect: float, number: int, disturbed: str = "") -> Looped:
     stacks = (f"a: seed = {seed}\n{noise}", f"b: seed = {seed + 1}\n{own}{noise}")
     with tempfile.TemporaryDirectory(prefix="tare-audit-") as folder:
         bench = Bench(Path(folder) / "run", Watcher(Path(folder) / "run" / "trials.jsonl"))
-        bench.work(suite(*stacks, blocks=BLOCKS, workloads=("dhrystone",)))
+        # Without a wanted precision, a run ends with its decision.
+        bench.work(replace(suite(*stacks, blocks=BLOCKS, workloads=("dhrystone",)), precision=_ANY_PRECISION))
         run = bench.read()
     if number % len(_SETTINGS) == 0 and not disturbed:
         _check_draws(run, seed + 1, effect)
     seen, control = (summarize(run).headline("dhrystone", stack) for stack in ("b", "a-again"))
     blocks = sum(trial.stack == "b" for trial in run.trials)
-    said = decide(_ratios(run))
+    ratios, errors = _ratios(run)
+    said = decide(ratios, errors=errors)
     claim = _CLAIMS.get(seen.verdict, UNDECIDED)
     as_arrays = (int(said.claim[0, 0]), int(said.blocks[0, 0])) == (claim, blocks)
     stalls, control_stalls = (cell.has_caution("stalls") for cell in (seen, control))
@@ -110,12 +113,15 @@ def _check_draws(run: Run, seed: int, effect: float) -> None:
     assert np.allclose(values, expected, rtol=1e-6), "a fake does not have the noise that it should have"
 
 
-def _ratios(run: Run) -> np.ndarray:
-    """Return a run's log ratios as rows of one run; 0 for what it had no need to measure."""
+def _ratios(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Return a run's log ratios and errors of rounds as rows of one run; 0 for what it had no need to measure."""
     grid = build_grid(run.record.workloads[0], ("a", "b", "a-again"), run.trials)
-    found = np.zeros((1, 3, BLOCKS))
-    found[0][:, list(grid.blocks)] = log_ratios(grid, BaselineRows(0, 2)).logs[:, 0]
-    return found
+    found, errors = np.zeros((2, 1, 3, BLOCKS))
+    ratios = log_ratios(grid, BaselineRows(0, 2))
+    found[0][:, list(grid.blocks)] = ratios.logs[:, 0]
+    if ratios.errors is not None:
+        errors[0][:, list(grid.blocks)] = ratios.errors[:, 0]
+    return found, errors
 
 
 # --- a container ---------------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from audit_runs import ALIKE, MARGIN, UNDECIDED, Floats, claims_of
 from tare.runner.loop import BlockDuration, optimal_passes
 from tare.statistics.anytime import MIN_VALUES, MIN_VALUES_EARLY, e_bh_with_control, evidence_needed
 from tare.statistics.descriptive import centers
+from tare.statistics.headlines import errors_of_rounds
 from tare.statistics.planning import extra_blocks_needed, variance_components
-from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
+from tare.statistics.ratios import BaselineRows, Moderation, RatioComparison, compare_together
 
 RUNS = 60
 SEED = 20261126
@@ -85,7 +86,9 @@ def _run(case: Case, method: str, chance: np.random.Generator) -> tuple[Floats, 
         own, other = (centers(logs - logs[row], both & both[row]) for row in (0, -1))
         ratios = (own + other) / 2
         ratios[[0, -1]] = own[[0, -1]]
-        compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, BaselineRows(0, rows - 1))
+        reference = BaselineRows(0, rows - 1)
+        moderation = Moderation(errors_of_rounds(logs, both, reference))
+        compared = compare_together(ratios, np.asarray(both.any(axis=-1)), MARGIN, reference, moderation)
         if method == CHOSEN and (seen := variance_components(logs[:, np.newaxis], both[:, np.newaxis], np.ones(1), 0)):
             passes = 1 if _are_soon_decided(compared, claim, len(blocks)) else optimal_passes(seen, costs)
         if len(blocks) < MIN_VALUES_EARLY:

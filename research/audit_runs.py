@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.statistics.anytime import e_bh_with_control, has_interval, min_value_count
+from tare.statistics.anytime import MIN_VALUES_EARLY, e_bh_with_control, has_interval
 from tare.statistics.headlines import relative_to_baseline
-from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
+from tare.statistics.ratios import BaselineRows, Moderation, RatioComparison, compare_together
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -152,13 +152,15 @@ class Held:
         return Held(claim, side_held, evidence, tolerated), confirmed
 
 
-def decide(ratios: Floats, all_blocks: bool = False) -> Said:
+def decide(ratios: Floats, all_blocks: bool = False, errors: Floats | None = None) -> Said:
     """Look after every block at log ratios (axes: run, row, block), as `tare run` does, until all is decided.
 
     The rows are those of `log_ratios`. What is decided is measured no more, unless later blocks do not confirm it; A/A
-    is measured with the baseline. With `all_blocks`, everything is measured to the end, and looked at then.
+    is measured with the baseline. With `all_blocks`, everything is measured to the end, and looked at then. The errors
+    are the variances that rounds explain, if there are any.
     """
     logs = ratios.transpose(1, 0, 2)
+    explained = np.zeros(logs.shape) if errors is None else errors.transpose(1, 0, 2)
     rows, runs, blocks = logs.shape
     present = np.zeros(logs.shape, dtype=bool)
     held, settled = Held.nothing((rows, runs)), np.zeros((rows, runs), dtype=bool)
@@ -172,9 +174,15 @@ def decide(ratios: Floats, all_blocks: bool = False) -> Said:
     for count in range(1, blocks + 1):
         present[:, going, count - 1] = ~settled[:, going]
         present[-1, going, count - 1] = True
-        if count < (blocks if all_blocks else min_value_count()):
+        if count < (blocks if all_blocks else MIN_VALUES_EARLY):
             continue
-        found = compare_together(logs[:, going, :count], present[:, going, :count], MARGIN, BaselineRows(0, rows - 1))
+        found = compare_together(
+            logs[:, going, :count],
+            present[:, going, :count],
+            MARGIN,
+            BaselineRows(0, rows - 1),
+            Moderation(explained[:, going, :count]),
+        )
         now, confirmed = held[:, going].after(found, present[:, going, count - 1], e_bh)
         held[:, going], settled[:, going] = now, confirmed
         going = going[~confirmed[1:-1].all(axis=0)]

@@ -7,6 +7,7 @@ tested together. The noise is the same for all stacks, spread over them, or larg
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -14,8 +15,15 @@ from audit_runs import ALIKE, BLOCKS, LESS, MARGIN, UNDECIDED, WITHIN, Counts, F
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import MIN_VALUES, MIN_VALUES_EARLY, e_bh_with_control
-from tare.statistics.moderated_variance import ModeratedVariance, moderate_variances
-from tare.statistics.ratios import BaselineRows, compare_together
+from tare.statistics.headlines import LogRatios
+from tare.statistics.moderated_variance import (
+    ModeratedVariance,
+    VariancePrior,
+    VarianceRatios,
+    fit_prior,
+    moderate_variances,
+)
+from tare.statistics.ratios import BaselineRows, Moderation, compare_together
 
 CELLS = 45
 RUNS = 40  # of each size and shape: some 1800 cells
@@ -94,13 +102,13 @@ def study(shape: Shape, stacks: int) -> Studied:
         ratios = _ratios(shape, stacks, truths)
         for method in METHODS:
             with mock.patch(
-                "tare.statistics.ratios.moderate_variances", _own if method == ALONE else moderate_variances
+                "tare.statistics.ratios.moderate_variances", own_variances if method == ALONE else moderate_variances
             ):
-                found[method, name] = _tally(_decide(ratios), truths)
+                found[method, name] = _tally(decide(ratios), truths)
     return Studied(shape, stacks, found)
 
 
-def _own(deviation: Floats, count: Counts) -> ModeratedVariance:
+def own_variances(deviation: Floats, count: Counts, *_: object) -> ModeratedVariance:
     """Take each stack's standard deviation from its own blocks."""
     return ModeratedVariance(deviation, np.zeros(count.shape))
 
@@ -130,21 +138,26 @@ def _ratios(shape: Shape, stacks: int, truths: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class _Decided:
-    """What is said of each cell, its number of blocks, and whether it was wide at five (axes: run, workload, stack)."""
+class Decided:
+    """What is said of each cell, and its number of blocks (axes: run, workload, stack).
+
+    `widened` are the cells that were wide at five blocks, `tolerated_autocorrelation` is what decisions would tolerate.
+    """
 
     claim: Counts
     blocks: Counts
     widened: NDArray[np.bool_]
+    tolerated_autocorrelation: Floats
 
 
-def _decide(ratios: Floats) -> _Decided:
-    """Look after every block, as `tare run` does.
+def decide(ratios: Floats, errors: Floats | None = None) -> Decided:
+    """Look after every block, as `tare run` does. The errors are those that rounds explain, if there are any.
 
     What is decided is measured no more, A/A until its workload has no open cell.
     """
     runs, workloads, rows, blocks = ratios.shape
     logs = ratios.reshape(-1, rows, blocks).transpose(1, 0, 2)
+    explained = None if errors is None else errors.reshape(-1, rows, blocks).transpose(1, 0, 2)
     present = np.zeros(logs.shape, dtype=bool)
     held, settled = Held.nothing((rows, runs * workloads)), np.zeros((rows, runs * workloads), dtype=bool)
     control, widened = np.tile(np.arange(1, rows) == rows - 1, workloads), np.zeros(held.claim.shape, dtype=bool)
@@ -161,15 +174,45 @@ def _decide(ratios: Floats) -> _Decided:
         present[[0, -1], :, count - 1] = going
         if count < MIN_VALUES_EARLY:
             continue
-        found = compare_together(logs[..., :count], present[..., :count], MARGIN, BaselineRows(0, rows - 1))
+        seen, there = logs[..., :count], present[..., :count]
+        moderation = _moderation(seen, there, None if explained is None else explained[..., :count], workloads)
+        found = compare_together(seen, there, MARGIN, BaselineRows(0, rows - 1), moderation)
         held, settled = held.after(found, present[..., count - 1], e_bh)
         if count == MIN_VALUES:
             widened = found.widening > 1
     shape = (runs, workloads, rows - 2)
-    return _Decided(*(each[1:-1].T.reshape(shape) for each in (held.claim, present.sum(axis=-1), widened)))
+    return Decided(
+        *(
+            each[1:-1].T.reshape(shape)
+            for each in (held.claim, present.sum(axis=-1), widened, held.tolerated_autocorrelation)
+        )
+    )
 
 
-def _tally(decided: _Decided, truths: Floats) -> Found:
+def _moderation(logs: Floats, present: Truths, errors: Floats | None, workloads: int) -> Moderation:
+    """Return the moderation by rounds and by the other workloads of a run, as `tare.statistics.looks` has it."""
+    if errors is None:
+        return Moderation()
+    ratios = LogRatios(logs, present, errors).variance_ratios()
+    rows, runs = len(logs), logs.shape[1] // workloads
+
+    def by_run(values: NDArray[Any]) -> NDArray[Any]:
+        """Return cells of all workloads (first axis) by run."""
+        return values.reshape(rows, runs, workloads).transpose(2, 0, 1).reshape(-1, runs)
+
+    cells = VarianceRatios(*(by_run(each) for each in vars(ratios).values()))
+    priors = []
+    for workload in range(workloads):
+        own = np.arange(workloads * rows) == (workload * rows + np.arange(rows))[:, np.newaxis]
+        priors.append(fit_prior(cells, ~own, has_rounds=True))
+    scale, freedom = (
+        np.stack([getattr(each, name) for each in priors], axis=-1).reshape(rows, -1)
+        for name in ("log_scale", "freedom")
+    )
+    return Moderation(errors, VariancePrior(scale, freedom))
+
+
+def _tally(decided: Decided, truths: Floats) -> Found:
     logs, claim, blocks = -np.log1p(-truths), decided.claim, decided.blocks
     right: NDArray[np.bool_] = (claim == LESS) & (truths > 0) | (claim == ALIKE) & (logs < np.log1p(MARGIN))
     false = (claim != UNDECIDED) & ~right

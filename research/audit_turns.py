@@ -13,6 +13,7 @@ import numpy as np
 from audit_centers import CENTERS
 from audit_runs import BLOCKS, UNDECIDED, Counts, Floats, decide, right
 
+from tare.statistics.headlines import errors_of_rounds
 from tare.statistics.ratios import BaselineRows
 from tare.statistics.stalls import are_slow, count_slow
 
@@ -27,6 +28,7 @@ EFFECTS = (0.0, 0.03)
 ONE_BY_ONE = "one after the other"
 _AT_ONCE = 100  # runs
 _ROWS = 3  # the baseline, a stack, and A/A
+_REFERENCE = BaselineRows(0, 2)
 
 
 @dataclass(frozen=True)
@@ -151,31 +153,41 @@ def in_turns(moment: Moment) -> InTurns:
     """Simulate runs of a moment, and decide them by every center."""
     chance = np.random.default_rng([SEED, MOMENTS.index(moment)])
     rows: dict[str, list[Floats]] = {name: [] for name in (ONE_BY_ONE, *CENTERS)}
+    errors: list[Floats] = []
     said: list[Counts] = []
     for _ in range(RUNS // _AT_ONCE):
         turns, alone = turns_of(moment, _AT_ONCE, chance)
         rows[ONE_BY_ONE].append(rows_of(alone[..., np.newaxis], lambda logs: logs[..., 0]))
         for name, center in CENTERS.items():
             rows[name].append(rows_of(turns, center))
+        found = errors_of_rounds(turns.swapaxes(0, 1), np.ones(turns.shape, dtype=bool).swapaxes(0, 1), _REFERENCE)
+        assert found is not None
+        errors.append(found.swapaxes(0, 1))
         said.append(_said(turns))
-    centers = {name: _centered(np.concatenate(found)) for name, found in rows.items()}
+    of_rounds = np.concatenate(errors)
+    centers = {
+        name: _centered(np.concatenate(ratios), None if name == ONE_BY_ONE else of_rounds)
+        for name, ratios in rows.items()
+    }
     return InTurns(moment, centers, *np.concatenate(said, axis=1).mean(axis=1).tolist())
 
 
 def _said(turns: Floats) -> Counts:
     """Return in which runs the stack is said to stall after ten blocks; it and A/A at any look."""
-    logs, reference = turns.swapaxes(0, 1), BaselineRows(0, 2)
+    logs = turns.swapaxes(0, 1)
     there = np.ones(logs.shape, dtype=bool)
     slow, said = are_slow(logs, there), np.zeros((3, logs.shape[1]), dtype=np.int64)
     for count in range(1, BLOCKS + 1):
-        said[1:] |= count_slow(slow[:, :, :count], there[:, :, :count], reference).is_different[1:]
+        said[1:] |= count_slow(slow[:, :, :count], there[:, :, :count], _REFERENCE).is_different[1:]
         if count == BLOCKS // 6:
             said[0] = said[1]
     return said
 
 
-def _centered(ratios: Floats) -> Centered:
-    found = {effect: decide(ratios + np.array([[0.0], [np.log1p(-effect)], [0.0]])) for effect in EFFECTS}
+def _centered(ratios: Floats, errors: Floats | None) -> Centered:
+    found = {
+        effect: decide(ratios + np.array([[0.0], [np.log1p(-effect)], [0.0]]), errors=errors) for effect in EFFECTS
+    }
     claims = {effect: said.claim[:, 0] for effect, said in found.items()}
     return Centered(
         deviation=float(ratios[:, 1].std()),

@@ -25,9 +25,9 @@ CONFIDENCE = 0.95
 # for a matrix of many cells. The second is for effects of ten standard deviations or more.
 _PRIORS = ((1.0, 0.98), (100.0, 0.02))
 MIN_VALUES = 5  # with fewer values, nothing shows whether they are normal
-# Three values are enough with eight degrees of freedom from other stacks. Not more than eight count then.
+# Three values are enough with eight borrowed degrees of freedom. Not more than eight count then.
 MIN_VALUES_EARLY, EARLY_BORROWED_FREEDOM = 3, 8.0
-MIN_LENDERS = 3  # fewer other stacks give too noisy an estimate of how much variances differ
+MIN_LENDERS = 3  # without rounds; fewer other stacks give too noisy an estimate of how much variances differ
 _LOG_DISTANCE_LIMIT = 40.0  # of the bisection: no half width is as large as exp(40) standard deviations
 _BISECTIONS = 52  # after them, both limits differ only by rounding: a double has 52 bits of mantissa
 _ZERO = np.array(0.0)

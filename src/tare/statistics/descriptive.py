@@ -25,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _EQUAL = 1e-12  # logarithms of equal values differ by rounding alone below this
+_MEDIAN_VARIANCE_FACTOR = np.pi / 2  # variance of a median of normal values, in variances of their mean
+DEVIATIONS_PER_MAD = 1.4826  # normal standard deviation, in median absolute deviations
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,19 @@ def centers(values: NDArray[np.float64], present: NDArray[np.bool_], axis: int =
     count = present.sum(axis=-1)[..., np.newaxis]
     middle = [np.take_along_axis(ordered, np.maximum(at, 0), axis=-1) for at in ((count - 1) // 2, count // 2)]
     return np.where(count > 0, np.where(count > 0, middle[0] + middle[1], 0.0) / 2, 0.0)[..., 0]
+
+
+def variance_of_median(
+    values: NDArray[np.float64], present: NDArray[np.bool_], median: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the variances of medians along the last axis, times the number of values.
+
+    They follow from the median absolute deviation, which single wild values do not move (Rousseeuw and Croux,
+    "Alternatives to the median absolute deviation", Journal of the American Statistical Association 88 (1993),
+    1273-1283).
+    """
+    scale = DEVIATIONS_PER_MAD * centers(np.abs(values - median[..., np.newaxis]), present)
+    return np.asarray(scale**2 * _MEDIAN_VARIANCE_FACTOR)
 
 
 def are_quantized(logs: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.bool_]:

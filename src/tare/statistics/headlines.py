@@ -18,24 +18,66 @@ geometric mean over the metrics, both of the ratios in each block (Fleming and W
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tare.model.trial import Metric
 from tare.statistics.cells import HeadlineRule
-from tare.statistics.descriptive import centers
+from tare.statistics.descriptive import centers, moments, variance_of_median
 from tare.statistics.grid import Grid
-from tare.statistics.ratios import BaselineRows, compare
+from tare.statistics.moderated_variance import VariancePrior, VarianceRatios, variance_ratios
+from tare.statistics.ratios import (
+    ROUNDING,
+    BaselineRows,
+    Moderation,
+    RatioComparison,
+    compare,
+    compare_together,
+    explained_variances,
+)
+
+_MIN_ROUNDS = 5  # fewer rounds of a block do not show how much they differ
+# Variance of the mean of a stack's medians relative to two baselines, in variances of the median of its ratios to their
+# mean, for normal values: the two medians have a correlation of a third.
+_TWO_BASELINES = 8 / 9
 
 
 @dataclass(frozen=True)
 class LogRatios:
-    """Log ratios to the baseline (axes: stack, key, block). `both` is the mask of blocks with rounds of both sides."""
+    """Log ratios to the baseline (axes: stack, key, block). `both` is the mask of blocks with rounds of both sides.
+
+    `errors` are the variances of the log ratios that the rounds of each block explain, 0 if unknown; None without any.
+    """
 
     logs: NDArray[np.float64]
     both: NDArray[np.bool_]
+    errors: NDArray[np.float64] | None = None
+
+    def compare(
+        self,
+        margin: float,
+        reference: BaselineRows,
+        prior: VariancePrior | None = None,
+        at: Sequence[int] | None = None,
+    ) -> RatioComparison:
+        """Compare all stacks with the baseline, by all blocks or the ones `at` these places.
+
+        `prior` is that of the run's variance ratios.
+        """
+        blocks = slice(None) if at is None else list(at)
+        errors = None if self.errors is None else self.errors[..., blocks]
+        moderation = Moderation(errors, prior)
+        return compare_together(self.logs[..., blocks], self.both[..., blocks], margin, reference, moderation)
+
+    def variance_ratios(self) -> VarianceRatios:
+        """Return the variances between blocks over those that rounds explain."""
+        described, explained = moments(self.logs, self.both), explained_variances(self.errors, self.both)
+        deviation = np.where(described.deviation < ROUNDING, 0.0, described.deviation)
+        return variance_ratios(
+            deviation, described.count, np.zeros(deviation.shape) if explained is None else explained
+        )
 
 
 def center_relative_to(logs: NDArray[np.float64], usable: NDArray[np.bool_], row: int) -> LogRatios:
@@ -58,7 +100,8 @@ RelativeTo = Callable[[NDArray[np.float64], NDArray[np.bool_], int], LogRatios]
 
 def log_ratios(grid: Grid, reference: BaselineRows, keys: Sequence[int] | None = None) -> LogRatios:
     """Return the log ratios of all stacks to the baseline, at all keys or at `keys`; 0 in the baseline's row."""
-    return relative_to_baseline(*turn_logs(grid, keys), reference)
+    logs, usable = turn_logs(grid, keys)
+    return replace(relative_to_baseline(logs, usable, reference), errors=errors_of_rounds(logs, usable, reference))
 
 
 def turn_logs(grid: Grid, keys: Sequence[int] | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -95,6 +138,38 @@ def relative_to_baseline(
     return LogRatios(mean, both)
 
 
+def errors_of_rounds(
+    logs: NDArray[np.float64], usable: NDArray[np.bool_], reference: BaselineRows
+) -> NDArray[np.float64] | None:
+    """Return the variances of blocks' log ratios that their rounds (last axis) explain; None with few rounds.
+
+    The ratio of a round is that to the mean of both baselines, if it has both.
+    """
+    if logs.shape[-1] < _MIN_ROUNDS:
+        return None
+    level, has_level, factor = logs[reference.row], usable[reference.row], 1.0
+    if reference.control is not None:
+        other, has_other = logs[reference.control], usable[reference.control]
+        level = (np.where(has_level, level, other) + np.where(has_other, other, level)) / 2
+        has_level, factor = has_level | has_other, _TWO_BASELINES
+    errors = _errors_relative_to(logs, level, usable & has_level) * factor
+    for row in (reference.row, reference.control):
+        if row is not None:
+            alone = slice(row, row + 1)
+            both = usable[alone] & usable[reference.row]
+            errors[alone] = _errors_relative_to(logs[alone], logs[reference.row], both)
+    return errors
+
+
+def _errors_relative_to(
+    logs: NDArray[np.float64], level: NDArray[np.float64], both: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    ratios, counts = logs - level, both.sum(axis=-1)
+    variances = variance_of_median(ratios, both, centers(ratios, both))
+    is_known = (counts >= _MIN_ROUNDS) & (variances > ROUNDING**2)
+    return np.where(is_known, variances / np.maximum(counts, 1), 0.0)
+
+
 @dataclass(frozen=True)
 class Headline:
     """Headline: a rule, its keys in the grid with their weights, and `logs` and `usable` with the axes stack, block."""
@@ -115,12 +190,17 @@ class Headline:
 
         They are for headlines that are read as quantities, such as a start time, and exclude the baseline's variance.
         """
-        return compare(self.logs, self.usable, borrows=True).half_widths
+        return compare(self.logs, self.usable, moderation=Moderation()).half_widths
 
     def average_keys(self, ratios: LogRatios) -> LogRatios:
         """Return the weighted mean of log ratios over the headline's keys, which must be those of `ratios`."""
         both = np.asarray(ratios.both.all(axis=1) & bool(self.keys))
-        return LogRatios(np.where(both, np.einsum("skb,k->sb", ratios.logs, self.weights), 0.0), both)
+        logs = np.where(both, np.einsum("skb,k->sb", ratios.logs, self.weights), 0.0)
+        if ratios.errors is None:
+            return LogRatios(logs, both)
+        is_known = both & (ratios.errors > 0).all(axis=1)
+        errors = np.where(is_known, np.einsum("skb,k->sb", ratios.errors, self.weights**2), 0.0)
+        return LogRatios(logs, both, errors)
 
 
 def create_headlines(grid: Grid) -> tuple[Headline, ...]:

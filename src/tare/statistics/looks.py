@@ -1,12 +1,13 @@
 """Looks: interim analyses of a run, one after each block, as a pure function of its trials in the journal's order.
 
-A cell (stack and headline) is judged by the trials until its last block. Later blocks, which only other stacks have,
-do not count: they could change the number of blocks that the cell needs and its moderated variance. So a verdict
-changes only with a block of its cell. This is valid because a sequential test may end whenever its evidence is
-enough: the bound is on the probability that the evidence for a false statement is *ever* large (Ville's inequality;
-Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences", The Annals of
-Statistics 49 (2021), 1055-1080; Johari, Koomen, Pekelis and Walsh, "Always valid inference: continuous monitoring of
-A/B tests", Operations Research 70 (2022), 1806-1821). A stack that leaves the schedule has ended its test.
+A cell (stack and headline) is judged by the trials until its last block, of all workloads. Later blocks, which only
+other cells have, do not count: they could change the number of blocks that the cell needs and its moderated variance.
+So a verdict changes only with a block of its cell. This is valid because a sequential test may end whenever its
+evidence is enough: the bound is on the probability that the evidence for a false statement is *ever* large (Ville's
+inequality; Howard, Ramdas, McAuliffe and Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences",
+The Annals of Statistics 49 (2021), 1055-1080; Johari, Koomen, Pekelis and Walsh, "Always valid inference: continuous
+monitoring of A/B tests", Operations Research 70 (2022), 1806-1821). A stack that leaves the schedule has ended its
+test.
 
 e-BH judges all cells together after each block, each by its evidence at that look. A hypothesis that e-BH rejected at
 any look since its cell's last block stays rejected, as in online e-BH (Fischer, Xu and Ramdas, "An online
@@ -29,13 +30,15 @@ from tare.model.journal import WorkloadRecord
 from tare.model.trial import Better, Trial
 from tare.statistics.anytime import MIN_VALUES_EARLY, SINGLE_STATEMENT_EVIDENCE, evidence_needed_together, has_interval
 from tare.statistics.grid import Grid, GridBuilder
-from tare.statistics.headlines import Headline, create_headlines
-from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
+from tare.statistics.headlines import Headline, LogRatios, create_headlines
+from tare.statistics.moderated_variance import VariancePrior, VarianceRatios, fit_prior
+from tare.statistics.ratios import BaselineRows, RatioComparison
 
 # Checkpoints of e-BH: each of the first 64 blocks of a run, then whenever 5 % more blocks are done. A run of 55,000
 # trials took 42 s with a checkpoint at every block, and 4 s with these (docs/decisions/statistics.md).
 _EVERY_BLOCK_UNTIL, _CHECKPOINT_GROWTH = 64, 1.05
 _Look = Mapping[Better, RatioComparison]  # comparisons of a workload's headlines after some of its blocks
+_LookRatios = Mapping[Better, LogRatios]
 _HeadlineKey = tuple[str, Better]  # a headline: its workload and its direction
 _NeededEvidence = Mapping[_HeadlineKey, NDArray[np.float64]]  # evidence that each stack needs, by headline
 
@@ -68,6 +71,7 @@ class _WorkloadTrials:
     - `done`: the blocks in which a stack has a result.
     - `began` and `skipped`: the positions of each stack's first result and first skipped trial.
     - `looks`: by the number of blocks that they include.
+    - `ratios` and `variances`: the log ratios of looks without a comparison, and the variance ratios of all looks.
     """
 
     grid_builder: GridBuilder
@@ -76,6 +80,8 @@ class _WorkloadTrials:
     began: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     looks: dict[int, _Look] = field(default_factory=dict)
+    ratios: dict[int, _LookRatios] = field(default_factory=dict)
+    variances: dict[int, VarianceRatios] = field(default_factory=dict)
     # Caches, cleared by each result. `stack_looks` has, by stack, the looks right after a block with the stack.
     stack_looks: dict[str, list[int]] = field(default_factory=dict)
     grid: Grid | None = None
@@ -94,7 +100,9 @@ class _WorkloadTrials:
         self.done.setdefault(trial.stack, set()).add(trial.block)
         is_last = trial.block not in self.ends or trial.block == next(reversed(self.ends))
         if trial.block in self.ends:
-            self.looks = {count: look for count, look in self.looks.items() if is_last and count < len(self.ends)}
+            for caches in (self.looks, self.ratios, self.variances):
+                for count in [count for count in caches if not is_last or count >= len(self.ends)]:
+                    del caches[count]
             del self.ends[trial.block]
         self.ends[trial.block] = journal_position
         return is_last
@@ -119,13 +127,21 @@ class Looks:
         self._needed: dict[int, _NeededEvidence] = {}  # by position; a cache
         self._ends: list[int] = []  # positions of the ends of all workloads' blocks, in order; a cache
         self._count = 0  # trials in the journal so far
+        self._latest = ("", 0)  # workload and block of the latest result
 
     def learn(self, trial: Trial) -> None:
         """Add the journal's next trial."""
         self._count += 1
         self._ends = []
-        if not self._pasts[trial.workload].learn(trial, self._count):
-            self._needed.clear()  # an interrupted block was completed after later blocks
+        block = trial.workload, trial.block
+        is_resumed = block != self._latest and trial.block in self._pasts[trial.workload].ends
+        is_last = self._pasts[trial.workload].learn(trial, self._count)
+        if trial.status == "ok":
+            self._latest = block
+            if is_resumed or not is_last:  # an interrupted block was completed after other blocks
+                self._needed.clear()
+                for past in self._pasts.values():
+                    past.looks.clear()
 
     def grid(self, workload: str) -> Grid:
         """Return all values of a workload."""
@@ -150,13 +166,19 @@ class Looks:
             for name in looks
         }
 
-    def as_of_last_blocks(self, workload: str, compare: Callable[[frozenset[int]], RatioComparison]) -> RatioComparison:
+    def as_of_last_blocks(
+        self, workload: str, compare: Callable[[frozenset[int], VariancePrior | None], RatioComparison]
+    ) -> RatioComparison:
         """Return a workload's comparison in which each stack's row is as of its last block.
 
-        `compare` returns the comparison by a set of blocks.
+        `compare` returns the comparison by a set of blocks and the run's prior of variances.
         """
         ends = self._pasts[workload].ends
-        return self._compare_as_of(workload, self._count, lambda count: compare(frozenset(islice(ends, count))))[0]
+
+        def compare_after(count: int) -> RatioComparison:
+            return compare(frozenset(islice(ends, count)), self._prior_after(workload, count))
+
+        return self._compare_as_of(workload, self._count, compare_after)[0]
 
     def _compare_as_of_last_block(self, name: str, better: Better) -> RatioComparison:
         """Return a headline's comparison, each row as of its stack's last block.
@@ -245,22 +267,64 @@ class Looks:
         """Return the look after the first `count` blocks of a workload; cached."""
         past = self._pasts[name]
         if count not in past.looks:
+            ratios, prior = self._ratios_after(name, count), self._prior_after(name, count)
+            past.looks[count] = {
+                better: each.compare(self._margin, self._reference, prior) for better, each in ratios.items()
+            }
+            past.ratios.pop(count, None)
+        return past.looks[count]
+
+    def _ratios_after(self, name: str, count: int) -> _LookRatios:
+        """Return the log ratios of a workload's headlines after its first `count` blocks; cached until compared."""
+        past = self._pasts[name]
+        if count not in past.ratios:
             if count < len(past.ends):
                 heads = create_headlines(self.grid(name).select_blocks(frozenset(islice(past.ends, count))))
             else:
                 heads = self._all_headlines(name)
-            past.looks[count] = {head.rule.better: self._compare(head) for head in heads}
-        return past.looks[count]
+            past.ratios[count] = {head.rule.better: head.log_ratios(self._reference) for head in heads}
+        return past.ratios[count]
+
+    def _variances_after(self, name: str, count: int) -> VarianceRatios:
+        """Return the variance ratios of a workload's stacks after its first `count` blocks, by headline; cached."""
+        past = self._pasts[name]
+        if count not in past.variances:
+            of_heads = [each.variance_ratios() for each in self._ratios_after(name, count).values()]
+            logs, freedom, lends = (
+                np.stack([getattr(each, name) for each in of_heads]) for name in ("logs", "freedom", "lends")
+            )
+            past.variances[count] = VarianceRatios(logs, freedom, lends)
+        return past.variances[count]
+
+    def _prior_after(self, name: str, count: int) -> VariancePrior | None:
+        """Return the prior of a workload's variances for each stack, when its first `count` blocks had ended.
+
+        All cells of the run lend, except those of the same workload and stack. None before the workload has cells
+        with rounds that lend, too.
+        """
+        if count == 0 or not self._variances_after(name, count).lends.any():
+            return None
+        position = next(islice(self._pasts[name].ends.values(), count - 1, None))
+        cells, others = [], []
+        for other, past in self._pasts.items():
+            blocks = count if other == name else bisect_right(list(past.ends.values()), position)
+            if blocks:
+                cells.append(self._variances_after(other, blocks))
+                is_same = np.eye(len(self._stacks), dtype=bool) & (other == name)
+                others.append(np.tile(~is_same, len(cells[-1].logs)))
+        ratios = VarianceRatios(
+            *(
+                np.concatenate([getattr(each, field).ravel() for each in cells])
+                for field in ("logs", "freedom", "lends")
+            )
+        )
+        return fit_prior(ratios, np.hstack(others), has_rounds=True)
 
     def _all_headlines(self, name: str) -> tuple[Headline, ...]:
         """Return a workload's headlines over all blocks; cached."""
         past = self._pasts[name]
         past.heads = past.heads or create_headlines(self.grid(name))
         return past.heads
-
-    def _compare(self, head: Headline) -> RatioComparison:
-        ratios = head.log_ratios(self._reference)
-        return compare_together(ratios.logs, ratios.both, self._margin, self._reference)
 
     def _checkpoints(self, first: int) -> list[int]:
         """Return the positions at which e-BH may reject a cell whose last block ended at `first`, the latest first.

@@ -1,15 +1,28 @@
-"""Moderated variances: empirical Bayes estimates that pool the variances of a workload's stacks.
+"""Moderated variances: empirical Bayes estimates of the variance between blocks, from rounds and from other cells.
 
-The few blocks of one stack give a noisy estimate of its variance; those of all stacks together give a good one. The
-variances of a workload's stacks are modeled as draws from a scaled inverse chi-squared distribution, whose scale and
-degrees of freedom are estimated from the observed variances (Smyth, "Linear models and empirical Bayes methods for
-assessing differential expression in microarray experiments", Statistical Applications in Genetics and Molecular
-Biology 3 (2004), article 3, section 6.2). The moderated variance of a stack is a weighted mean of this prior's and the
-observed one, with the degrees of freedom of both. The additional degrees of freedom are called borrowed.
+The few blocks of a cell (stack and headline, or metric) give a noisy estimate of their variance. Two other sources know
+more. The rounds of each block tell how far its value is from the instance's true one. And other cells tell how much
+more blocks differ than their rounds explain, because every block has fresh instances (Kalibera and Jones, "Rigorous
+benchmarking in reasonable time", ISMM 2013, 63-74, section 6, have the same two components).
 
-Two rules protect a stack that is noisier than all others. A stack borrows only from the *other* stacks. And it borrows
-less, the less its variance fits theirs; nothing at all if chance would exceed it less often than `_BORROW_NONE_BELOW`.
-docs/decisions/statistics.md has the alternatives that were tried.
+So the variance between blocks is divided by the variance that the rounds explain. These ratios are modeled as draws
+from a scaled inverse chi-squared distribution, the prior, whose scale and degrees of freedom follow from the ratios of
+other cells (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
+experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2). The model
+itself counts as one more cell, with a ratio of 1: instances do not differ. Exceptionally high ratios are winsorized
+(Phipson, Lee, Majewski, Alexander and Smyth, "Robust hyperparameter estimation protects against hypervariable genes
+and improves power to detect differential expression", The Annals of Applied Statistics 10 (2016), 946-963). Variances
+without rounds are compared only with those of the workload's other stacks, by themselves.
+
+The degrees of freedom that a cell has from the prior are called borrowed. Four rules protect a cell whose instances
+differ more than those of all others. They bound its false decisions whatever the prior is, even if it is wrong for all
+cells (docs/decisions/statistics.md has the simulations):
+
+- The prior does not contain the cell.
+- The prior never lowers the cell's variance.
+- The less the variance fits the prior, the fewer degrees of freedom are borrowed; none if chance would exceed the
+  variance less often than `_BORROW_NONE_BELOW`; and never more than `_MAX_BORROWED`.
+- Before five blocks, which cannot show such a cell, the prior counts with twice its variance.
 """
 
 from __future__ import annotations
@@ -22,57 +35,143 @@ import scipy
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import EARLY_BORROWED_FREEDOM, MIN_LENDERS, MIN_VALUES
+from tare.statistics.descriptive import DEVIATIONS_PER_MAD, centers
 
-_MIN_VALUES = 3  # of a stack from which others borrow
+_MIN_VALUES = 3  # of a cell from which others borrow
 _MAX_FREEDOM = 400.0  # with more degrees of freedom, the variance is practically known
-# Probabilities that F exceeds the ratio of the stack's variance to that of the others: a stack below the first borrows
-# nothing, a stack above the second everything.
-_BORROW_NONE_BELOW, _BORROW_ALL_ABOVE = 0.15, 0.4
+_MAX_BORROWED = 20.0
+# Probabilities that F exceeds the ratio of the cell's variance to the prior: a cell below the first borrows nothing, a
+# cell above the second everything.
+_BORROW_NONE_BELOW, _BORROW_ALL_ABOVE = 0.1, 0.3
+_EARLY_CAUTION = 2.0  # factor of the prior's variance before there are `MIN_VALUES`
+_ROUNDS_FREEDOM = 8.0  # of the ratio of 1 that rounds alone predict
+# Variance of the logarithms of true ratios (that of ten degrees of freedom), which counts like so many cells: a few
+# cells give too noisy an estimate.
+_USUAL_SPREAD, _USUAL_CELLS = 0.22, 3.0
+_WINSORIZED_ABOVE, _LEAST_SCALE = 2.5, 0.6  # standard deviations above the median, and the least that counts as one
 
 
 @dataclass(frozen=True)
 class ModeratedVariance:
-    """Moderated standard deviations, and the degrees of freedom that each borrows from other stacks."""
+    """Moderated standard deviations, and the degrees of freedom that each borrows."""
 
     deviation: NDArray[np.float64]
     borrowed: NDArray[np.float64]
 
 
-def moderate_variances(deviation: NDArray[np.float64], count: NDArray[np.int64]) -> ModeratedVariance:
+@dataclass(frozen=True)
+class VarianceRatios:
+    """Variances over expected ones, as arrays of one shape with the cells as first axis.
+
+    `logs` are the logarithms, corrected for bias, `freedom` the degrees of freedom, and `lends` is the mask of the
+    cells that tell others something.
+    """
+
+    logs: NDArray[np.float64]
+    freedom: NDArray[np.float64]
+    lends: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class VariancePrior:
+    """Prior of variance ratios for each cell: the logarithm of its scale, and its degrees of freedom."""
+
+    log_scale: NDArray[np.float64]
+    freedom: NDArray[np.float64]
+
+
+def variance_ratios(
+    deviation: NDArray[np.float64], count: NDArray[np.int64], expected: NDArray[np.float64]
+) -> VarianceRatios:
+    """Return the ratios of variances to expected ones.
+
+    Equal values are no sample of noise, so that a deviation of 0 lends nothing, nor does one without an expected
+    variance (0).
+    """
+    freedom = np.maximum(count - 1, 1).astype(float)
+    lends = (deviation > 0) & (count >= _MIN_VALUES) & (expected > 0)
+    ratio = np.where(lends, deviation, 1.0) ** 2 / np.where(lends, expected, 1.0)
+    return VarianceRatios(np.log(ratio) - bias_of_log(freedom), freedom, lends)
+
+
+def fit_prior(ratios: VarianceRatios, others: NDArray[np.bool_], has_rounds: NDArray[np.bool_] | bool) -> VariancePrior:
+    """Return a prior for each row of `others`, which is the mask of the cells that it is estimated from.
+
+    With `has_rounds`, the ratios are to what rounds explain, so that a ratio of 1 counts, too. Otherwise, a prior
+    needs three cells.
+    """
+
+    def total(values: NDArray[np.float64] | float) -> NDArray[np.float64]:
+        """Return the sum over the other cells."""
+        return np.tensordot(others.astype(float), np.where(ratios.lends, values, 0.0), axes=1)
+
+    expected = np.where(has_rounds, 1.0, 0.0)
+    lenders = total(1.0) + expected
+    some = np.maximum(lenders, 1.0)
+    # The logarithm of an estimated variance has a known bias (digamma) and variance (trigamma): subtract both, and the
+    # rest is the distribution of the true variances.
+    noise, logs = _variance_of_log(ratios.freedom), _winsorize(ratios.logs, ratios.lends)
+    mean = total(logs) / some
+    squares = np.maximum(total(logs**2) - some * mean**2, 0.0)
+    noise = (some - 1) / some * total(noise)
+    spread = (squares - noise + _USUAL_CELLS * _USUAL_SPREAD) / (some - 1 + _USUAL_CELLS)
+    freedom = np.minimum(_prior_freedom(spread), _MAX_BORROWED)
+    known = np.minimum(freedom, total(ratios.freedom) + expected * _ROUNDS_FREEDOM)
+    is_known = (expected > 0) | (lenders >= MIN_LENDERS)
+    return VariancePrior(mean + bias_of_log(freedom), np.where(is_known, known, 0.0))
+
+
+def moderate_variances(
+    deviation: NDArray[np.float64],
+    count: NDArray[np.int64],
+    explained: NDArray[np.float64] | None = None,
+    run_prior: VariancePrior | None = None,
+) -> ModeratedVariance:
     """Return moderated standard deviations (first axis: stacks); `count` are the numbers of values.
 
-    A deviation of 0 neither lends nor borrows: equal values are no sample of noise.
+    `explained` are the variances that rounds explain, 0 if unknown. `run_prior` is the prior from the whole run, for
+    each stack. A deviation of 0 does not borrow: equal values are no sample of noise.
     """
     freedom = np.maximum(count - 1, 1).astype(float)
     has_noise = (deviation > 0) & (count > 1)
-    variance = np.where(has_noise, deviation, 1.0) ** 2
-    lends = has_noise & (count >= _MIN_VALUES)
-    lenders = lends.sum(axis=0) - lends
-
-    def mean_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the mean over the other stacks that lend."""
-        lent = np.where(lends, values, 0.0)
-        return np.asarray((lent.sum(axis=0) - lent) / np.maximum(lenders, 1))
-
-    # The logarithm of an estimated variance has a known bias (digamma) and variance (trigamma): subtract both, and the
-    # rest is the distribution of the true variances.
-    logs = np.log(variance) - bias_of_log(freedom)
-    mean = mean_of_others(logs)
-    between = np.maximum(mean_of_others(logs**2) - mean**2, 0.0) * lenders / np.maximum(lenders - 1, 1)
-    prior = _prior_freedom(between - mean_of_others(scipy.special.polygamma(1, freedom / 2)))
-    expected = np.exp(mean + bias_of_log(prior))
-    fit = scipy.special.fdtrc(freedom, prior, variance / expected)
-    borrowed = prior * np.clip((fit - _BORROW_NONE_BELOW) / (_BORROW_ALL_ABOVE - _BORROW_NONE_BELOW), 0.0, 1.0)
-    # Three or four values cannot show whether a stack is noisier than the others: trust them less.
-    borrowed = np.where(count < MIN_VALUES, np.minimum(borrowed, EARLY_BORROWED_FREEDOM), borrowed)
-    borrowed = np.where(has_noise & (lenders >= MIN_LENDERS), borrowed, 0.0)
-    both = (borrowed * expected + freedom * variance) / (borrowed + freedom)
+    errors = np.zeros(deviation.shape) if explained is None else explained
+    has_rounds = np.asarray(((errors > 0) | ~has_noise).all(axis=0) & has_noise.any(axis=0))
+    expected = np.where(has_rounds & (errors > 0), errors, 1.0)
+    prior = fit_prior(variance_ratios(deviation, count, expected), ~np.eye(len(deviation), dtype=bool), has_rounds)
+    scale, lent = np.exp(prior.log_scale), prior.freedom
+    if run_prior is not None:
+        axes = tuple(range(run_prior.freedom.ndim, deviation.ndim))
+        run_scale, run_freedom = (
+            np.expand_dims(each, axes) for each in (np.exp(run_prior.log_scale), run_prior.freedom)
+        )
+        is_better = has_rounds & (run_freedom > lent)
+        scale, lent = np.where(is_better, run_scale, scale), np.where(is_better, run_freedom, lent)
+    variance, usual = np.where(has_noise, deviation, 1.0) ** 2, scale * expected
+    some = np.maximum(lent, 1.0)
+    fit = scipy.special.fdtrc(freedom, some, variance / usual)
+    share = np.clip((fit - _BORROW_NONE_BELOW) / (_BORROW_ALL_ABOVE - _BORROW_NONE_BELOW), 0.0, 1.0)
+    borrowed, is_early = np.where(has_noise, lent * share, 0.0), count < MIN_VALUES
+    borrowed = np.where(is_early, np.minimum(borrowed, EARLY_BORROWED_FREEDOM), borrowed)
+    usual = np.where(is_early, _EARLY_CAUTION, 1.0) * usual
+    both = (borrowed * np.maximum(usual, variance) + freedom * variance) / (borrowed + freedom)
     return ModeratedVariance(np.where(has_noise, np.sqrt(both), deviation), borrowed)
+
+
+def _winsorize(values: NDArray[np.float64], present: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the values with exceptionally high ones replaced by a limit, for each column."""
+    middle = centers(values, present, axis=0)
+    scale = DEVIATIONS_PER_MAD * centers(np.abs(values - middle), present, axis=0)
+    return np.minimum(values, middle + _WINSORIZED_ABOVE * np.maximum(scale, _LEAST_SCALE))
 
 
 def bias_of_log(freedom: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the bias of the logarithm of a variance estimate with these degrees of freedom."""
     return np.asarray(scipy.special.digamma(freedom / 2) - np.log(freedom / 2))
+
+
+def _variance_of_log(freedom: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the variance of the logarithm of a variance estimate with these degrees of freedom."""
+    return np.asarray(scipy.special.polygamma(1, freedom / 2))
 
 
 def _prior_freedom(spread: NDArray[np.float64]) -> NDArray[np.float64]:

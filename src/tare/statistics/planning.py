@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.statistics.anytime import log_evidence, min_value_count, widths_per_deviation
-from tare.statistics.descriptive import centers
+from tare.statistics.descriptive import centers, variance_of_median
 from tare.statistics.headlines import Headline, turn_logs
 from tare.statistics.moderated_variance import bias_of_log
 from tare.statistics.ratios import BaselineRows, RatioComparison
@@ -23,8 +23,6 @@ MAX_BLOCKS = 10_000
 # Geometric steps: an estimate needs no exact number, and evidence is computed for all of these at once.
 _BLOCK_COUNTS = np.unique(np.geomspace(1, MAX_BLOCKS, 120).astype(np.int64))
 _MEDIAN = 0.6745  # median of the absolute value of a standard normal variable: the typical error of a mean
-_MEDIAN_VARIANCE_FACTOR = np.pi / 2  # variance of a median of normal values, in variances of their mean
-_PER_DEVIATION = 1.4826  # normal standard deviation, in median absolute deviations
 _MIN_ROUNDS = 3
 # Prior for the variance between fresh instances, until blocks show it: the standard deviation is a quarter of that of
 # rounds, as Redis and nginx showed (dhrystone: nothing), with ten degrees of freedom.
@@ -111,8 +109,7 @@ def variance_components(
         return None
     ratios = logs - logs[row]
     middle = centers(ratios, both)
-    scale = _PER_DEVIATION * centers(np.abs(ratios - middle[..., np.newaxis]), both)
-    of_round, rounds = scale**2 * _MEDIAN_VARIANCE_FACTOR, np.maximum(counts, 1)
+    of_round, rounds = variance_of_median(ratios, both, middle), np.maximum(counts, 1)
     within, explained = (
         _geometric_mean_variance(np.einsum("skb,k->sb", each, weights**2)[present], rounds.min(axis=1)[present] - 1.0)
         for each in (of_round, of_round / rounds)

@@ -141,7 +141,7 @@ def _compare_pairs(head: Headline, summary: Summary) -> _Pairs:
             if cell.verdict == "baseline":
                 continue
             away = head.log_ratios(BaselineRows(row))
-            compared = compare_together(away.logs, away.both, summary.margin, BaselineRows(row))
+            compared = away.compare(summary.margin, BaselineRows(row))
             others = [other.verdict != "baseline" for other in cells]
             evidence[at] = np.where(others, compared.difference_evidence[rows], 0.0)
             ahead[at] = (compared.mean[rows] < 0) == (head.rule.better == "higher")

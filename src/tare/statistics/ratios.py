@@ -22,7 +22,7 @@ from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, log_evidence, wid
 from tare.statistics.cells import DECIDING, Side, Spread, verdict_of_side
 from tare.statistics.dependence import autocorrelation_of_rows, explaining_correlation, pooled_autocorrelation
 from tare.statistics.descriptive import moments
-from tare.statistics.moderated_variance import ModeratedVariance, moderate_variances
+from tare.statistics.moderated_variance import ModeratedVariance, VariancePrior, moderate_variances
 
 MARGIN = 0.03
 # Logarithms of equal ratios differ by rounding alone below this.
@@ -186,24 +186,41 @@ class CommonWidening:
 _NO_WIDENING = CommonWidening(np.array(1.0), np.array(0.0))
 
 
+@dataclass(frozen=True)
+class Moderation:
+    """Knowledge that moderates the variances of a workload's stacks, in addition to their blocks.
+
+    `errors` are the variances of the log ratios that rounds explain (axes as the ratios; 0 if unknown). `prior` is that
+    of the whole run, by stack. Both are None if unknown.
+    """
+
+    errors: NDArray[np.float64] | None = None
+    prior: VariancePrior | None = None
+
+
+_BY_STACKS_ALONE = Moderation()
+
+
 def compare(
     logs: NDArray[np.float64],
     present: NDArray[np.bool_],
     margin: float = MARGIN,
     common: CommonWidening = _NO_WIDENING,
-    borrows: bool = False,
+    moderation: Moderation | None = None,
 ) -> RatioComparison:
     """Compare rows of log ratios (last axis: blocks) with 0; only values that are `present` count.
 
-    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. With `borrows`, the first
-    axis must be the stacks of one workload, whose variances are moderated (`tare.statistics.moderated_variance`).
+    `margin` is a share: ratios between 1 / (1 + margin) and 1 + margin count as equivalent. With a moderation, the
+    first axis must be the stacks of one workload, whose variances are moderated (`tare.statistics.moderated_variance`).
     """
     described = moments(logs, present)
     mean = np.where(np.abs(described.mean) < ROUNDING, 0.0, described.mean)
     plain_deviation = np.where(described.deviation < ROUNDING, 0.0, described.deviation)
     moderated = (
-        moderate_variances(plain_deviation, described.count)
-        if borrows
+        moderate_variances(
+            plain_deviation, described.count, explained_variances(moderation.errors, present), moderation.prior
+        )
+        if moderation
         else ModeratedVariance(plain_deviation, np.zeros(mean.shape))
     )
     deviation, borrowed = moderated.deviation, moderated.borrowed
@@ -228,8 +245,20 @@ def compare(
     )
 
 
+def explained_variances(errors: NDArray[np.float64] | None, present: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Return the mean variance of each row that rounds explain, over its blocks; 0 if unknown in all of them."""
+    if errors is None:
+        return None
+    known = present & (errors > 0)
+    return np.asarray(np.where(known, errors, 0.0).sum(axis=-1) / np.maximum(known.sum(axis=-1), 1))
+
+
 def compare_together(
-    logs: NDArray[np.float64], present: NDArray[np.bool_], margin: float, reference: BaselineRows
+    logs: NDArray[np.float64],
+    present: NDArray[np.bool_],
+    margin: float,
+    reference: BaselineRows,
+    moderation: Moderation = _BY_STACKS_ALONE,
 ) -> RatioComparison:
     """Compare stacks (first axis, including the baseline's row of zeros) with the baseline, all stacks together.
 
@@ -239,14 +268,14 @@ def compare_together(
     """
     control = reference.control
     factor = pooled_autocorrelation(_relative_to_common_level(logs, present, reference), present).factor
-    first = compare(logs, present, margin, CommonWidening(factor, _NO_WIDENING.offset), borrows=True)
+    first = compare(logs, present, margin, CommonWidening(factor, _NO_WIDENING.offset), moderation)
     if control is None:
         return first
     offset = np.zeros(first.mean.shape)
-    away = np.abs(first.mean[control])
-    offset[:] = np.where(away > first.half_widths[control], away, 0.0)
+    is_different = first.difference_evidence[control] > SINGLE_STATEMENT_EVIDENCE
+    offset[:] = np.where(is_different, np.abs(first.mean[control]), 0.0)
     offset[control] = 0.0  # the control's interval shows the difference itself
-    return compare(logs, present, margin, CommonWidening(factor, offset), borrows=True) if offset.any() else first
+    return compare(logs, present, margin, CommonWidening(factor, offset), moderation) if offset.any() else first
 
 
 def _relative_to_common_level(

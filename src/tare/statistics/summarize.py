@@ -21,9 +21,10 @@ from tare.statistics.descriptive import Moments, are_quantized, describe_row, mo
 from tare.statistics.grid import Grid
 from tare.statistics.headlines import LogRatios, log_ratios, usual_logs
 from tare.statistics.looks import HeadlineVerdicts, Looks
+from tare.statistics.moderated_variance import VariancePrior
 from tare.statistics.outcomes import TrialOutcomes, add_file_system_cautions, count_outcomes, select_latest
 from tare.statistics.ranking import rank
-from tare.statistics.ratios import BaselineRows, Ratio, RatioComparison, compare_together, exp_bounded, ratio_fields
+from tare.statistics.ratios import BaselineRows, Ratio, RatioComparison, exp_bounded, ratio_fields
 from tare.statistics.shapes import Shapes, find_shapes
 from tare.statistics.stalls import TurnComparison, compare_turns
 from tare.statistics.summary import Summary
@@ -165,8 +166,9 @@ class _CellRows:
     """Input of cells: arrays of all keys of a workload's grid, or of a headline.
 
     The axes are stack and, for a grid, key; `log_ratios`, `logs` (of usual turns) and `present` also have the block.
-    `comparison` holds for each row by itself. `headline_verdicts` and `half_widths` are None for a grid; `half_widths`
-    are half the widths of the intervals of quantities, not of ratios.
+    `comparison` holds for each row by itself, `held_comparison` together with all other headlines, for a headline and
+    for a key that is a headline by itself. `headline_verdicts` and `half_widths` are None for a grid; `half_widths` are
+    half the widths of the intervals of quantities, not of ratios.
     """
 
     workload: _WorkloadSummary
@@ -175,6 +177,7 @@ class _CellRows:
     logs: NDArray[np.float64]
     present: NDArray[np.bool_]
     comparison: RatioComparison
+    held_comparison: RatioComparison
     is_refused: NDArray[np.bool_]
     turn_comparison: TurnComparison | None
     headline_verdicts: HeadlineVerdicts | None = None
@@ -196,13 +199,19 @@ class _CellRows:
 def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
     """Yield the cells of all keys of a workload; the arithmetic is done once for the whole grid."""
     grid, away = workload.grid, log_ratios(workload.grid, workload.baseline_rows)
+    compared = workload.looks.as_of_last_blocks(grid.workload, partial(_compare_blocks, workload, away, margin))
+    needed = np.full(compared.count.shape, SINGLE_STATEMENT_EVIDENCE)
+    for judged in workload.headline_verdicts:
+        if len(judged.head.keys) == 1:
+            needed[:, judged.head.keys[0]] = judged.held_comparison.needed_evidence
     rows = _CellRows(
         workload=workload,
         moments=moments(grid.values, grid.present),
         log_ratios=away,
         logs=usual_logs(grid),
         present=grid.positive,
-        comparison=workload.looks.as_of_last_blocks(grid.workload, partial(_compare_blocks, workload, away, margin)),
+        comparison=compared,
+        held_comparison=compared.with_needed_evidence(needed),
         is_refused=_is_refused(grid, workload.baseline_row),
         turn_comparison=compare_turns(grid, workload.baseline_rows, away),
     )
@@ -210,11 +219,11 @@ def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
 
 
 def _compare_blocks(
-    workload: _WorkloadSummary, away: LogRatios, margin: float, blocks: frozenset[int]
+    workload: _WorkloadSummary, away: LogRatios, margin: float, blocks: frozenset[int], prior: VariancePrior | None
 ) -> RatioComparison:
     """Compare the values of some blocks of a workload, each key by itself."""
     at = [index for index, block in enumerate(workload.grid.blocks) if block in blocks]
-    return compare_together(away.logs[..., at], away.both[..., at], margin, workload.baseline_rows)
+    return away.compare(margin, workload.baseline_rows, prior, at)
 
 
 def _is_refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:
@@ -234,6 +243,7 @@ def _create_headline_cells(workload: _WorkloadSummary, judged: HeadlineVerdicts)
         logs=head.logs,
         present=head.usable,
         comparison=judged.held_comparison.with_needed_evidence(SINGLE_STATEMENT_EVIDENCE),
+        held_comparison=judged.held_comparison,
         is_refused=np.asarray(_is_refused(grid, workload.baseline_row)[:, list(head.keys)].any(axis=1)),
         turn_comparison=compare_turns(grid, workload.baseline_rows, away, head),
         headline_verdicts=judged,
@@ -314,13 +324,10 @@ def _comparison_fields(
 ) -> dict[str, Any]:
     """Return the fields of a cell with a ratio.
 
-    The verdict of a headline is that of the interval that holds together with those of all other headlines (e-BH).
+    The verdict of a headline is that of the interval that holds together with those of all other headlines (e-BH). A
+    metric that is a headline by itself has the same interval in its own table.
     """
-    held = (
-        rows.headline_verdicts.held_comparison.ratio_at(index)
-        if rows.headline_verdicts and ratio.low is not None
-        else None
-    )
+    held = rows.held_comparison.ratio_at(index) if ratio.low is not None else None
     is_withdrawn = held is not None and held.low is None
     compared = ratio_fields(held or ratio, fields["better"]) | ({"verdict": "undecided"} if is_withdrawn else {})
     notes = [*fields["notes"], *_describe_row(rows, index, ratio)]

@@ -257,8 +257,8 @@ def test_a_decided_stack_returns_on_drift_but_stays_decided_by_default() -> None
         decided.append(decisions.decided_cells())
     for stacks_then, before, after in zip(going, decided, decided[1:], strict=False):
         assert {stack for _, stack in before - after} <= stacks_then
-    assert list(map(len, going))[15:22] == [6, 4, 3, 3, 3, 3, 11]
-    assert list(map(len, decided))[20:23] == [8, 9, 0]
+    assert list(map(len, going))[15:22] == [6, 5, 4, 4, 3, 3, 11]
+    assert list(map(len, decided))[20:23] == [8, 8, 0]
 
 
 def test_a_stack_that_only_fails_is_given_up_after_three_blocks(bench: Bench) -> None:

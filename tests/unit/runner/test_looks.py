@@ -16,6 +16,8 @@ from tare.model.journal import Run, WorkloadRecord, load_run
 from tare.model.trial import Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.cells import DECIDED, Cell
+from tare.statistics.looks import Looks
+from tare.statistics.ratios import BaselineRows
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
 
@@ -76,7 +78,8 @@ def simulated(shape: Shape, seed: int, blocks: int = 12) -> Run:
     """Run two workloads on simulated noise, as the schedule has it.
 
     One stack varies ten times as much as the others, and all vary four times as much from the fourth block on: stacks
-    that were decided by then could borrow less, and would need more blocks.
+    that were decided by then could borrow less, and would need more blocks. Odd seeds have turns, by which variances
+    are moderated over both workloads.
     """
     chance, names = np.random.default_rng([seed, len(shape)]), ("dhrystone", "whetstone")
     stacks = ("a", "b", "c", "d", "e", "f", "a-again")
@@ -93,7 +96,8 @@ def simulated(shape: Shape, seed: int, blocks: int = 12) -> Run:
         left = tuple(each for each in left if (each.workload, each.index) != (block.workload, block.index))
         for step in block.trials:
             log = logs[names.index(block.workload), stacks.index(step.stack), block.index]
-            value = measured("speed", 100 * float(np.exp(log)))
+            turns = 100 * np.exp(log + 0.05 * chance.normal(size=8 if seed % 2 else 1))
+            value = replace(measured("speed", float(turns.mean())), turns=tuple(turns) if seed % 2 else ())
             trials.append(make_trial(step.stack, block.index, [value], block.workload))
             decisions.learn(trials[-1])
         so_far = {(each.workload, each.stack) for each in _headlines(make_run_of_a(trials, records)) if each.is_decided}
@@ -115,6 +119,29 @@ def _headlines(run: Run) -> Sequence[Cell]:
 @pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
 def test_simulated_verdicts_never_disappear_and_match_those_of_the_report(shape: Shape, seed: int) -> None:
     assert assert_no_verdict_disappears(simulated(shape, seed))
+
+
+def test_a_block_that_is_completed_after_others_changes_no_earlier_look_that_was_cached() -> None:
+    """The last trial of one workload's third block comes after a block of the other one."""
+    trials = list(simulated("normal", 1).trials)
+    block = ("dhrystone", 2)
+    at = max(index for index, trial in enumerate(trials) if (trial.workload, trial.block) == block)
+    later = next(index for index in range(at + 1, len(trials)) if trials[index].block == 4)
+    trials.insert(later, trials.pop(at))
+    records = tuple(WorkloadRecord(name, name, name, (SPEED,), None) for name in ("dhrystone", "whetstone"))
+    stacks = ("a", "b", "c", "d", "e", "f", "a-again")
+    looks = Looks(records, stacks, BaselineRows(0, 6), 0.03)
+    for count, trial in enumerate(trials[: later + 20], start=1):
+        looks.learn(trial)
+        fresh = Looks(records, stacks, BaselineRows(0, 6), 0.03)
+        if count < later:
+            looks.headline_verdicts()
+            continue
+        for each in trials[:count]:
+            fresh.learn(each)
+        for name, judged in looks.headline_verdicts().items():
+            for now, anew in zip(judged, fresh.headline_verdicts()[name], strict=True):
+                assert now.held_comparison.half_widths == pytest.approx(anew.held_comparison.half_widths)
 
 
 def test_a_stack_decided_after_three_blocks_stays_so_while_others_continue() -> None:

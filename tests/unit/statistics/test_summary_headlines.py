@@ -35,6 +35,19 @@ def test_a_swept_headline_is_the_geometric_mean_over_points_and_metrics() -> Non
     assert summary.rule("redis").text == "geometric mean of GET and SET, each over 2 points"
 
 
+def test_a_metric_that_is_a_headline_by_itself_has_the_same_interval_in_both_tables() -> None:
+    summary = summarize(believable_run())
+    both = [
+        (cell, summary.headline(cell.workload, cell.stack))
+        for cell in summary.cells
+        if cell.workload in {"dhrystone", "startup"} and cell.metric in {"speed", "total"}
+    ]
+    assert len([cell for cell, _ in both if cell.low]) > 10
+    for cell, head in both:
+        assert cell.verdict == head.verdict
+        assert (cell.low, cell.high) == pytest.approx((head.low, head.high))
+
+
 def test_a_trial_without_all_points_is_no_part_of_a_swept_headline() -> None:
     run = _swept()
     trials = [replace(t, values=t.values[1:]) if t.stack == "docker" and t.block == 1 else t for t in run.trials]
