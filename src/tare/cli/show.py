@@ -121,9 +121,8 @@ def _print_trial(trial: Trial, console: Console, all_turns: bool) -> None:
     if trial.hint:
         console.print(f"hint: {trial.hint}", soft_wrap=True)
     _print_values(trial, console)
-    console.print(
-        "timeline: " + ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
-    )
+    marks = ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
+    console.print(f"timeline: {marks or 'none, as another trial of the block started the instance'}")
     if trial.footprint and trial.footprint.memory_bytes is not None:
         reported = trial.footprint.reported_bytes
         inside = "" if reported is None else f"; the guest reports {format_size(reported)} as used"
