@@ -196,3 +196,42 @@ def test_a_secret_is_in_no_file_of_a_run_but_in_the_suite_which_is_said(tare: Ca
     assert [path.name for path in files if secret.encode() in path.read_bytes()] == ["suite.toml"]
     assert "API_TOKEN=***" in (run / "trials.jsonl").read_text()
     assert secret not in done.stdout + done.stderr
+
+
+SHARED = """
+[suite]
+stacks = ["native", "crun", "docker", "lxc", "nspawn", "bubblewrap", "gvisor"]
+blocks = 2
+until = "blocks"
+[[workloads]]
+use = "startup"
+starts = 2
+[[workloads]]
+use = "dhrystone"
+duration = "20ms"
+[[workloads]]
+use = "redis"
+operations = ["GET"]
+clients = [1]
+duration = "20ms"
+[[workloads]]
+use = "nginx"
+clients = [1]
+duration = "20ms"
+"""
+
+
+def test_workloads_share_the_instances_of_a_block_and_leave_nothing_there(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "shared.toml").write_text(SHARED)
+    output = tare("run", "shared.toml", "--out", "run")
+    assert output.returncode == 0, output.stderr
+    run = load_run(tmp_path / "run")
+    assert [(trial.trial, trial.reason) for trial in run.trials if trial.status == "failed"] == []
+    assert not [trial for trial in run.trials for caution in trial.cautions if caution.kind == "left-behind"]
+    worked = {trial.stack for trial in run.trials if trial.status == "ok"}
+    assert {"native", "native-again", "crun"} <= worked
+    for stack in worked:
+        for block in range(2):
+            here = [trial for trial in run.trials if (trial.stack, trial.block) == (stack, block)]
+            assert sorted(trial.reused for trial in here) == [False, False, True, True]
+            assert [trial.workload for trial in here if trial.timeline] == ["startup"]

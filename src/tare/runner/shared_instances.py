@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tare.hosts.facts import has_private_kernel
 from tare.hosts.ledger import Ledger
-from tare.model.trial import Caution
+from tare.model.trial import Caution, LimitsSpec
 from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec
 from tare.runner.layers import StartedLayers, combine_layers
@@ -85,6 +85,7 @@ class SharedInstances:
         self._workloads = {each.name: each for each in workloads if each.workload.shares_instance}
         self._running: dict[str, RunningInstance] = {}
         self._measured: set[str] = set()  # workloads that were measured in the running instances
+        self._limits: LimitsSpec | None = None  # of the running instances
 
     @property
     def memory_bytes(self) -> int:
@@ -96,6 +97,8 @@ class SharedInstances:
         if not self._can_use(workload):
             self.close()
         self._measured.add(workload)
+        if workload in self._workloads:
+            self._limits = self._workloads[workload].limits
 
     def is_ready(self, workload: str, stack: str) -> bool:
         """Return whether a block of this workload would find a running instance of the stack."""
@@ -132,13 +135,16 @@ class SharedInstances:
         """Remove all instances."""
         running, self._running = self._running, {}
         self._measured.clear()
+        self._limits = None
         with self._ledger.undo_in_background(), ExitStack() as exits:
             for each in running.values():
                 exits.push(each.exits)
 
     def _can_use(self, workload: str) -> bool:
-        shares = workload in self._workloads and workload not in self._measured
-        return shares and not self._workloads[workload].workload.leaves_instance_fresh
+        if workload not in self._workloads or workload in self._measured:
+            return False
+        planned = self._workloads[workload]
+        return planned.limits == (self._limits or planned.limits) and not planned.workload.leaves_instance_fresh
 
     def _partners(self, workload: str) -> list[Workload]:
         """Return the other workloads that can be measured in an instance of this one: those with equal limits."""

@@ -75,7 +75,7 @@ class UnitCostWorkload(TurnWorkload):
         times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
         price = seconds / times if 0 < times < math.inf else 0.0
         if not 0 < price < math.inf:
-            what = f"{self.program} gave no price of {raw.label}; {quote_output(raw.text)}"
+            what = f"{self.program} gave no unit cost of {raw.label}; {quote_output(raw.text)}"
             raise TrialFailed(what, "`tare show` has the whole output")
         return price
 

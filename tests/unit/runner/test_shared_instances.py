@@ -96,13 +96,19 @@ def test_processes_and_files_that_a_workload_leaves_are_found(
 
 
 def test_only_workloads_with_equal_limits_share(tmp_path: Path) -> None:
-    asked = suite("a:", workloads=("dhrystone", "whetstone")).workloads
+    asked = suite("a:", workloads=("startup", "dhrystone", "whetstone")).workloads
     context = bare_context(tmp_path, LocalHost())
-    ledger = context.ledger
-    small = replace(asked[1], limits=replace(asked[1].limits, memory_bytes=1 << 28))
+    small = replace(asked[2], limits=replace(asked[2].limits, memory_bytes=1 << 28))
+    shared = SharedInstances(context.ledger, (*asked[:2], small))
     with ExitStack() as exits:
         spec = InstanceSpec((), context.images.main, context.limits)
         layer = StartedLayer("i", context, spec, Instance("i", LocalHost(), None, "none", lambda: ()), 0.0)
         running = RunningInstance((layer,), exits)
-        assert SharedInstances(ledger, asked).has_use("dhrystone", running)
-        assert not SharedInstances(ledger, (asked[0], small)).has_use("dhrystone", running)
+        assert shared.has_use("dhrystone", running)
+        assert not shared.has_use("whetstone", running)
+        shared.begin_block("startup")
+        shared.keep("startup", "a", running)
+        assert shared.is_ready("dhrystone", "a")
+        assert not shared.is_ready("whetstone", "a")
+        shared.begin_block("whetstone")
+        assert shared.take("whetstone", "a") is None

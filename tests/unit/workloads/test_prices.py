@@ -208,5 +208,5 @@ def test_a_whole_output_of_another_kind_is_no_price() -> None:
     text = "program: unit_cost\nkind: call\ntimes: 5\nseconds: 0.500000000\n"
     raw = [RawOutput(kind, (), text.replace("call", kind), 1.0) for kind in INSIDE]
     assert {value.value for value in Prices().parse(raw)} == {0.1}
-    with pytest.raises(TrialFailed, match="unit_cost gave no price of poll"):
+    with pytest.raises(TrialFailed, match="unit_cost gave no unit cost of poll"):
         Prices().parse([replace(each, text=text) if each.label == "poll" else each for each in raw])

@@ -223,7 +223,7 @@ def orientation_notice(advice: Advice) -> str:
     record = advice.prices.record
     machine = record.instance_machine
     return (
-        f"FOR ORIENTATION ONLY: the prices are of another machine ({machine.cpu_model}, {machine.cpus} CPUs,"
+        f"FOR ORIENTATION ONLY: the unit costs are of another machine ({machine.cpu_model}, {machine.cpus} CPUs,"
         f" Linux {machine.kernel}, {record.started[:10]}). Measure yours in 15 minutes: tare prices --out prices"
     )
 
@@ -238,7 +238,7 @@ def _cautions(advice: Advice) -> list[str]:
     named = [
         f"{kind} ({'all' if len(stacks) == count else join_some(stacks)})" for kind, stacks in stacks_by_kind.items()
     ]
-    return [f"! cautions about the prices: {join_names(tuple(named))}"] if named else []
+    return [f"! cautions about the unit costs: {join_names(tuple(named))}"] if named else []
 
 
 def sentence(advice: Advice) -> str:

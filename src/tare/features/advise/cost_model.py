@@ -297,13 +297,13 @@ class _Model:
             if kind not in unexplained_kinds:
                 share = self.seconds[0, self.kinds.index(kind)] / cost_seconds
                 if share > _MAX_MISSING_SHARE:
-                    problems.append(f"no price of {title_of(kind)}, which are {share:.0%} of the {whole}")
+                    problems.append(f"no unit cost of {title_of(kind)}, which are {share:.0%} of the {whole}")
         unexplained_share = float(self.unexplained_seconds[0]) / cost_seconds
         if unexplained_kinds and unexplained_share > _MAX_MISSING_SHARE:
             names = ", ".join(map(title_of, unexplained_kinds))
-            problems.append(f"no price of {names}, which are up to {unexplained_share:.0%} of the {whole}")
+            problems.append(f"no unit cost of {names}, which are up to {unexplained_share:.0%} of the {whole}")
         if USER.name in unexplained_kinds:
-            problems.append("no price of user code")
+            problems.append("no unit cost of user code")
         return tuple(problems)
 
     def _cost_item(self, row: int, kind: str, share: CostEstimate) -> CostItem:

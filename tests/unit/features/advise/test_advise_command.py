@@ -133,7 +133,7 @@ def test_without_a_price_list_the_bundled_one_is_used_and_named_as_foreign(
     page = tmp_path / "advice.html"
     first, *rest = advise(web, "--html", page).out.splitlines()
     answer = next(line for line in rest if "costs the least" in line)
-    assert first.startswith("FOR ORIENTATION ONLY: the prices are of another machine (")
+    assert first.startswith("FOR ORIENTATION ONLY: the unit costs are of another machine (")
     assert first.endswith("tare prices --out prices")
     assert answer.startswith("On that machine, ")
     assert "FOR ORIENTATION ONLY" in page.read_text(encoding="utf-8")

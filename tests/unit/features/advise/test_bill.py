@@ -202,19 +202,19 @@ def test_a_stack_without_an_important_price_gets_a_caution_with_the_kind() -> No
     found = bills(SERVER, replace(run, trials=lost))
     assert found["docker"].problems == ()
     [doubt] = found["gvisor"].problems
-    assert "no price of messages received and answered" in doubt
+    assert "no unit cost of messages received and answered" in doubt
 
 
 def test_a_missing_price_kind_gives_a_caution_by_unexplained_kernel_time() -> None:
     found = bills(SERVER, priced(noise=0.0, without=("message",)))
     [doubt] = found["docker"].problems
-    assert "no price of messages received and answered, which are up to 30% of the time" in doubt
+    assert "no unit cost of messages received and answered, which are up to 30% of the time" in doubt
     assert bills(COMPUTING, priced(without=("call",)))["docker"].problems == ()
 
 
 def test_unknown_work_is_doubted() -> None:
     odd = OperationCounts({**dict.fromkeys(NATIVE, 0.0), "user": 1.0, "graphics": 5.0}, 1.25, 1.25)
-    assert bills(odd, priced())["docker"].problems == ("no price of graphics, which are up to 20% of the time",)
+    assert bills(odd, priced())["docker"].problems == ("no unit cost of graphics, which are up to 20% of the time",)
 
 
 def test_unexplained_kernel_time_may_belong_to_any_of_the_counted_work() -> None:
@@ -229,7 +229,7 @@ def test_unexplained_kernel_time_may_belong_to_any_of_the_counted_work() -> None
 
 
 def test_without_a_price_of_user_code_nothing_can_be_told() -> None:
-    assert "no price of user code" in bills(SERVER, priced(without=("user",)))["docker"].problems
+    assert "no unit cost of user code" in bills(SERVER, priced(without=("user",)))["docker"].problems
 
 
 def test_a_run_that_is_no_price_list_is_refused() -> None:
