@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
@@ -30,7 +31,7 @@ from tare.runner.sanity_checks import limit_cautions, read_observed_limits
 from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
 from tare.technologies.native import Native
-from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
+from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary, create_boundary
 
 pytestmark = pytest.mark.machine
 
@@ -297,6 +298,31 @@ def test_computation_inside_is_cpu_time_of_the_processes_of_the_instance(
         while (used := _cpu_seconds(testbed.host, processes()) - before) < 0.5 and time.monotonic() < deadline:
             time.sleep(0.1)
     assert used >= 0.5
+
+
+def test_a_turn_has_the_cpu_time_of_the_instance_and_what_another_process_took(
+    instance: Instance, processes: Callable[[], Sequence[int]], testbed: RunContext
+) -> None:
+    """Loops inside share the CPUs with as many loops outside."""
+    if os.nice(0) > 0:
+        pytest.skip("time of niced tasks counts as idle time: run the tests without nice")
+    spin = ("timeout", "120", "sh", "-c", "echo on; while :; do :; done")
+    cpus = testbed.limits.cpus
+    with ExitStack() as stack:
+        pinned = ("taskset", "--cpu-list", ",".join(map(str, cpus)))
+        for host, argv in [(_inside(instance), spin), (testbed.host, (*pinned, *spin))] * len(cpus):
+            assert stack.enter_context(host.spawn(*argv)).read_line(ENOUGH_SECONDS).text == "on"
+        boundary = create_boundary(testbed.host, processes, cpus, sidecar_cpus=(), takes_turns=False)
+        boundary.begin_turn()
+        began = time.monotonic()
+        time.sleep(2.0)
+        usage = boundary.end_turn(0.0)
+        seconds = time.monotonic() - began
+    assert usage.cpu_seconds is not None
+    assert usage.waited_seconds is not None
+    assert 0 < usage.cpu_seconds <= 0.9 * seconds * len(cpus)
+    assert usage.waited_seconds >= 0.1 * seconds
+    assert "preempted" in {caution.kind for caution in boundary.cautions()}
 
 
 def test_the_instance_says_what_it_is(technology: Technology, instance: Instance) -> None:

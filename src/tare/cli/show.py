@@ -17,7 +17,7 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.journal import Run, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
-from tare.report.trial_facts import CommandGroup, group_commands, limit_rows
+from tare.report.trial_facts import CommandGroup, cpu_seconds_per_unit, group_commands, limit_rows
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.telemetry.parquet import count_samples, telemetry_files
 
@@ -70,6 +70,7 @@ def _print_values(trial: Trial, console: Console) -> None:
         prefix = "  quarantined: " if trial.quarantined else "  "
         quantity = format_quantity(value.value, value.unit)
         text = f"{prefix}{value.metric}{point}: {quantity}{_describe_mean_of_turns(value, trial)}"
+        text += _describe_cpu_time(value, trial)
         console.print(text, soft_wrap=True)
     if len(trial.turns) > 1:
         console.print(_describe_turn_times(trial.turns))
@@ -83,6 +84,13 @@ def _describe_mean_of_turns(value: MeasuredValue, trial: Trial) -> str:
     middle, extreme = (format_quantity(each, value.unit) for each in (median(value.turns), slowest))
     number = trial.first_round + value.turns.index(slowest) + 1
     return f", mean of {len(value.turns)} turns (median {middle}, slowest {extreme} in round {number})"
+
+
+def _describe_cpu_time(value: MeasuredValue, trial: Trial) -> str:
+    """Return the CPU time of the instance for one unit of a rate; "" if unknown."""
+    seconds = cpu_seconds_per_unit(value, trial.turns)
+    unit = value.unit.removesuffix("/s").removesuffix("s")
+    return "" if seconds is None else f"; {format_quantity(seconds, 's')} of CPU time per {unit}"
 
 
 def _describe_turn_times(turns: Sequence[Turn]) -> str:

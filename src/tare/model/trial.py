@@ -315,6 +315,10 @@ class Turn:
     - `began` is in seconds since the block's first turn.
     - `steal` is steal time as a share of the requested CPU time; None if the machine does not report it.
     - `warm_up` is True if the turn has no value.
+    - `cpu_seconds` is the CPU time that the instance used, without time that others took; None if unknown.
+    - `waited_seconds` is the time that the instance's tasks were runnable and did not run, added up over the tasks that
+      were alive at both ends of the turn; None if unknown, also if these tasks did less than half of the work.
+    - `sending_seconds` is the time in which a client sent requests; None for a command in the instance.
     """
 
     label: str
@@ -323,6 +327,9 @@ class Turn:
     seconds: float
     steal: float | None = None
     warm_up: bool = False
+    cpu_seconds: float | None = None
+    waited_seconds: float | None = None
+    sending_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from tare.hosts.exec import OPTIONS_END, TOOLS, ExecHost
 from tare.hosts.host import CommandScope, Host, Process
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
-from tare.model.trial import OutputLine, RawOutput, Service
+from tare.model.trial import OutputLine, RawOutput, Service, Turn
 from tare.plugins.workload import Instance, Workload
 from tare.runner.layers import PROBE, PROBE_ERROR
 
@@ -193,6 +193,11 @@ class ServiceProcess:
     def scoped_client(self, client: Host) -> Host:
         """Return the client with a scope that ends loads when the server ends: some would otherwise run forever."""
         return client.with_scope(self.scope) if isinstance(client, ExecHost) else client
+
+    def add_sending_time(self, turn: Turn, raw: RawOutput) -> Turn:
+        """Return the turn with the time in which a client sent requests; unchanged without a server."""
+        sending_seconds = raw.seconds if raw.sending_seconds is None else raw.sending_seconds
+        return turn if self.service is None else replace(turn, sending_seconds=sending_seconds)
 
     def await_ready(self, client: Host, timeout_seconds: float | None = None) -> float | None:
         """Wait until the server is ready for the client.

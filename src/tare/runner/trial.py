@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Self
@@ -54,7 +54,7 @@ from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values, service_ready_values
 from tare.suites.plan import PlannedTrial
 from tare.telemetry.sampler import Sampler, Telemetry, lost_telemetry_caution
-from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
+from tare.telemetry.turn_usage import TurnBoundary, create_boundary
 
 FinishedTrial = tuple[Trial, tuple[RawOutput, ...]]
 _OUT_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
@@ -135,11 +135,12 @@ class TrialRun:
             serving = start_service(innermost.instance, workload, spec.image, purpose, innermost.host)
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
-            telemetry = self._start_sampling(find_layer_on_machine(parts))
+            outermost = find_layer_on_machine(parts)
+            telemetry = self._start_sampling(outermost)
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)
-            edges = _create_boundary(
-                find_layer_on_machine(parts),
-                context.hosts.placement.sidecar_cpus if workload.sidecars else (),
+            edges = create_boundary(
+                *(outermost.host, outermost.instance.processes, outermost.spec.limits.cpus),
+                sidecar_cpus=context.hosts.placement.sidecar_cpus if workload.sidecars else (),
                 takes_turns=self._block_sampler is not None,
             )
             self._open.callback(edges.resume)
@@ -339,10 +340,11 @@ class TrialRun:
         self.log.raw.append(raw)
         # While a load starts or reports, it sends nothing: this time must not make the CPUs look less busy.
         idle_seconds = 0.0 if raw.sending_seconds is None else raw.seconds - raw.sending_seconds
-        steal = live.boundary.end_turn(idle_seconds)
+        usage = live.boundary.end_turn(idle_seconds, raw.warm_up)
         if live.boundary.usage.latest_busy_cpus is not None and not raw.warm_up:
             self.log.busy_cpus[raw.label].append(live.boundary.usage.latest_busy_cpus)
-        self.log.turns.append(Turn(raw.label, number, began - started_at, seconds, steal, raw.warm_up))
+        turn = Turn(raw.label, number, began - started_at, seconds, warm_up=raw.warm_up, **usage._asdict())
+        self.log.turns.append(self._server.add_sending_time(turn, raw))
         return raw
 
     def _end(self, live: _LiveTrial) -> None:
@@ -378,8 +380,7 @@ class TrialRun:
         log.cautions += live.telemetry.cautions()
         if self._sampler and self._sampler.failure_reason:
             log.cautions.append(lost_telemetry_caution(self._sampler.failure_reason))
-        if edges.idle_watch and (noticed := edges.idle_watch.caution()):
-            log.cautions.append(noticed)
+        log.cautions += edges.cautions()
         log.cautions += client_cautions(log.raw, edges.usage.busy_share)
         if edges.sidecar_usage:
             near = self.context.network.client_is_local
@@ -388,17 +389,6 @@ class TrialRun:
         if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
-
-
-def _create_boundary(part: StartedLayer, sidecar_cpus: Sequence[int], *, takes_turns: bool) -> TurnBoundary:
-    """Return the turn boundary of a layer, which reads CPU usage during turns.
-
-    Where instances take turns, it also checks that the instance is idle between its turns.
-    `sidecar_cpus` are the CPUs of sidecar services; empty without services.
-    """
-    idle_watch = IdleWatch(part.host, part.instance.processes) if takes_turns else None
-    sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
-    return TurnBoundary(part.host, CpuUsage(part.spec.limits.cpus), idle_watch, sidecar_usage)
 
 
 def _convert_failed_output(output: Output) -> RawOutput:

@@ -14,6 +14,7 @@ from tare.model.units import to_singular
 from tare.plugins.workload import Workload
 
 ValueKey = tuple[str, float | None]  # a metric and a point
+_ROUNDS_FOR_LABELS = 5
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
@@ -37,7 +38,7 @@ def read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredV
             raise TrialFailed(f"{workload.name} gave other points in round {number}", "its plug-in has a bug")
     if workload.runs_exclusively:  # turns of two stacks are then far apart in time, and must not be compared in pairs
         return tuple(_average_turns(metrics[name], values, in_pairs=False) for (name, _), values in turns.items())
-    labels = _find_labels(workload, rounds[0], rounds[-1])
+    labels = _find_labels(workload, rounds)
     return tuple(_average_turns(metrics[key[0]], values, labels.get(key, "")) for key, values in turns.items())
 
 
@@ -114,21 +115,23 @@ def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, 
     return MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
 
 
-def _find_labels(workload: Workload, first: Sequence[RawOutput], last: Sequence[RawOutput]) -> Mapping[ValueKey, str]:
+def _find_labels(workload: Workload, rounds: Sequence[Sequence[RawOutput]]) -> Mapping[ValueKey, str]:
     """Return the label of the output that each value is parsed from, or "" if several outputs contribute to the value.
 
     `parse` does not say which output a value is from. So parse the first round again with one output at a time replaced
-    by that of the last round: the values that change are from this output.
+    by that of one of the last rounds: the values that change are from this output. One round is not enough, as short
+    turns often have equal values.
     """
+    first = rounds[0]
     plain = _parse_by_key(workload, first)
     if len(first) == 1:
         return dict.fromkeys(plain, first[0].label)
-    labels: dict[ValueKey, str] = {}
-    for at, raw in enumerate(last):
+    labels: dict[ValueKey, set[str]] = defaultdict(set)
+    for at, raw in ((at, raw) for last in rounds[1:][-_ROUNDS_FOR_LABELS:] for at, raw in enumerate(last)):
         mixed = _parse_by_key(workload, (*first[:at], raw, *first[at + 1 :]))
         for key in (key for key in plain.keys() & mixed.keys() if mixed[key] != plain[key]):
-            labels[key] = "" if key in labels else raw.label
-    return labels
+            labels[key].add(raw.label)
+    return {key: "".join(found) if len(found) == 1 else "" for key, found in labels.items()}
 
 
 def _parse_by_key(workload: Workload, raw: Sequence[RawOutput]) -> Mapping[ValueKey, float]:

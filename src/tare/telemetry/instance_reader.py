@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tare.hosts.cgroups import Layout, parse_group, parse_layout, processes_below
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 from tare.telemetry.host_reader import Fields, UsageReading, network_fields, pressure_fields
@@ -56,20 +57,23 @@ class InstanceCgroup:
     memory: str
 
 
-def find_instance_cgroup(processes: Callable[[], Sequence[int]], read: Callable[[str], str]) -> InstanceCgroup | None:
-    """Return the group of this machine with the most processes of an instance and no other processes; None without one.
+def find_instance_cgroup(
+    processes: Callable[[], Sequence[int]], read: Callable[[str], str], host: Host | None = None
+) -> InstanceCgroup | None:
+    """Return the group of a host with the most processes of an instance and no other processes; None without one.
 
-    Over SSH, the result is None, because `read` has only the files of a sample there.
+    `host` is this machine by default. The sampler finds no group over SSH, because its `read` has only the files of a
+    sample there.
     """
     try:
         layout = parse_layout(read("/proc/self/mounts"))
     except (OSError, TareError):
         return None
-    found = (_find_cgroup(layout, tuple(processes()), read) for _ in range(_MAX_ATTEMPTS))
+    found = (_find_cgroup(layout, tuple(processes()), read, host or LocalHost()) for _ in range(_MAX_ATTEMPTS))
     return next((group for group in found if group), None)
 
 
-def _find_cgroup(layout: Layout, pids: Sequence[int], read: Callable[[str], str]) -> InstanceCgroup | None:
+def _find_cgroup(layout: Layout, pids: Sequence[int], read: Callable[[str], str], host: Host) -> InstanceCgroup | None:
     try:
         lists = [read(f"/proc/{pid}/cgroup") for pid in pids]
     except OSError:  # a process has ended meanwhile
@@ -77,14 +81,15 @@ def _find_cgroup(layout: Layout, pids: Sequence[int], read: Callable[[str], str]
     names = [parse_group(text, "cpuacct", layout.version) for text in lists]
     for name in sorted({*names} - {"", "/"}, key=lambda name: (-names.count(name), name)):
         cpu, memory = (f"{layout.mounts.get(controller, '')}{name}" for controller in ("cpuacct", "memory"))
-        if _has_only(cpu, pids):
+        if _has_only(host, cpu, pids):
             counted = {parse_group(text, "memory", layout.version) for text in lists}
-            return InstanceCgroup(layout.version, cpu, memory if name in counted and _has_only(memory, pids) else "")
+            counts_memory = name in counted and _has_only(host, memory, pids)
+            return InstanceCgroup(layout.version, cpu, memory if counts_memory else "")
     return None
 
 
-def _has_only(folder: str, pids: Collection[int]) -> bool:
-    within = processes_below(LocalHost(), folder)
+def _has_only(host: Host, folder: str, pids: Collection[int]) -> bool:
+    within = processes_below(host, folder)
     return bool(within) and {*pids} >= {*within}
 
 

@@ -41,6 +41,8 @@ ls -d -i -L $numbers 2>/dev/null
 head -n 1000000 $files /dev/null 2>/dev/null
 true
 """
+# Prints the texts of the files that match the patterns in $1, and of the other files.
+_READ_ALL = 'patterns=$1; shift; exec head -n 1000000 "$@" $patterns /dev/null'
 _HEADER = re.compile(r"(?:^|\n)==> (/.*) <==\n")
 _TRAFFIC = re.compile(r"/proc/(\d+)/net/dev")
 _NUMBER = re.compile(r"^ *(\d+) (/.*)$", re.MULTILINE)
@@ -208,12 +210,18 @@ def parse_gathered(text: str) -> tuple[dict[str, str], dict[str, int]]:
     return texts, {path: int(number) for number, path in _NUMBER.findall(first)}
 
 
-def read_files(host: Host, paths: Sequence[str]) -> Mapping[str, str]:
+def pid_of_path(path: str) -> int:
+    """Return the PID in a path below /proc."""
+    return int(path.split("/")[2])
+
+
+def read_files(host: Host, paths: Sequence[str], patterns: Sequence[str] = ()) -> Mapping[str, str]:
     """Return the texts of files of a host by path, without files that are empty or cannot be read.
 
-    Over SSH, one command reads all files.
+    Over SSH, one command reads all files, also those that match a shell pattern; patterns hold no blanks.
     """
     if isinstance(host, LocalHost):
-        return {path: text for path in paths if (text := read_text(path))}
-    output = host.run("head", "-n", "1000000", *paths, "/dev/null", timeout=_READ_SECONDS, check=False)
-    return parse_gathered(output.text)[0]
+        matching = (path for pattern in patterns for path in glob.glob(pattern))  # noqa: PTH207 - texts are needed
+        return {path: text for path in (*paths, *matching) if (text := read_text(path))}
+    words = ("sh", "-c", _READ_ALL, "sh", " ".join(patterns), *paths)
+    return parse_gathered(host.run(*words, timeout=_READ_SECONDS, check=False).text)[0]

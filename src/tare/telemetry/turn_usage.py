@@ -12,6 +12,7 @@ round trip.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from contextlib import suppress
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
-from tare.telemetry.kernel_files import read_files
+from tare.telemetry.kernel_files import pid_of_path, read_files
 from tare.telemetry.procfs import (
     CpuTimes,
     ProcessTimes,
@@ -29,6 +30,7 @@ from tare.telemetry.procfs import (
     parse_or_none,
     parse_process_times,
 )
+from tare.telemetry.turn_cpu import InstanceCpu, TakenTime, TurnUsage
 
 BUSY_SHARE_LIMIT = 0.02  # share of a CPU above which an instance is paused
 _MIN_BUSY_SECONDS = 0.02  # two ticks of the kernel's counters, as a single tick may be chance
@@ -37,6 +39,7 @@ _Times = tuple[float, float]  # CPU seconds of a process, and of the children th
 _GVISOR = "runsc-sandbox\0"  # the start of the command line of gVisor's kernel
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some processes may have ended
 _STAT_PATH = "/proc/stat"
+_PROCESS_STAT = re.compile(r"/proc/\d+/stat")
 
 
 class IdleWatch:
@@ -56,6 +59,11 @@ class IdleWatch:
         self._paused: tuple[int, ...] = ()
         self._parents: dict[int, int] = {}
         self._kernels: frozenset[int] | None = None  # PIDs of gVisor's kernels; None before the first pause
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The instance's processes after its last turn."""
+        return self._pids
 
     @property
     def needed_paths(self) -> tuple[str, ...]:
@@ -104,9 +112,13 @@ class IdleWatch:
 
     def _parse_texts(self, texts: Mapping[str, str]) -> dict[str, ProcessTimes]:
         """Parse the files of processes, and record the processes' parents."""
-        parsed = {path: parse_or_none(parse_process_times, text) for path, text in texts.items() if path != _STAT_PATH}
+        parsed = {
+            path: parse_or_none(parse_process_times, text)
+            for path, text in texts.items()
+            if _PROCESS_STAT.fullmatch(path)
+        }
         times = {path: process for path, process in parsed.items() if process}
-        self._parents |= {_pid_of(path): process.parent for path, process in times.items()}
+        self._parents |= {pid_of_path(path): process.parent for path, process in times.items()}
         return times
 
     def _pausable_pids(self) -> tuple[int, ...]:
@@ -124,7 +136,7 @@ class IdleWatch:
     def _find_kernels(self) -> frozenset[int]:
         parents = {f"/proc/{self._parents[pid]}/cmdline" for pid in self._pids if pid in self._parents}
         texts = read_files(self._host, sorted(parents))
-        return frozenset(_pid_of(path) for path, text in texts.items() if text.startswith(_GVISOR))
+        return frozenset(pid_of_path(path) for path, text in texts.items() if text.startswith(_GVISOR))
 
     def _signal(self, number: signal.Signals) -> None:
         if not self._paused:
@@ -136,11 +148,6 @@ class IdleWatch:
         for pid in self._paused:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-
-
-def _pid_of(path: str) -> int:
-    """Return the PID in a path below /proc."""
-    return int(path.split("/")[2])
 
 
 def _cpu_times(times: Mapping[str, ProcessTimes]) -> dict[str, _Times]:
@@ -168,7 +175,8 @@ def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> fl
 class CpuUsage:
     """Usage of some CPUs of a machine during turns, from texts of its /proc/stat; "" means unknown.
 
-    `latest_busy_cpus` is the mean number of busy CPUs in the latest turn, such as 0.3; None if it is unknown.
+    Of the latest turn, `latest_busy_cpus` is the mean number of busy CPUs, such as 0.3, and `latest_times` the sum of
+    the CPUs' times; None if unknown.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -176,6 +184,7 @@ class CpuUsage:
         self._before = ""
         self._total_seconds = self._used_seconds = 0.0
         self.latest_busy_cpus: float | None = None
+        self.latest_times: CpuTimes | None = None
 
     @property
     def busy_share(self) -> float | None:
@@ -197,6 +206,7 @@ class CpuUsage:
             self._total_seconds += times.total_seconds - idle_seconds
             self._used_seconds += times.used_seconds + times.steal_seconds
         self.latest_busy_cpus = _busy_cpus(turns, idle_seconds)
+        self.latest_times = CpuTimes(*map(sum, zip(*turns, strict=True))) if turns else None
         first, last = (parse_or_none(parse_cpu_total, stat) for stat in (self._before, text))
         return last.since(first).steal_share if first and last else None
 
@@ -211,16 +221,25 @@ class TurnBoundary:
     """Turn boundaries of an instance, at which its CPU usage is read.
 
     `idle_watch` is None if no other instances have turns in between. `sidecar_usage` is the usage of the CPUs of
-    sidecar services on the same machine, None without such services.
+    sidecar services on the same machine, None without such services. `instance_cpu` is None if the instance's CPU time
+    is not to be read.
     """
 
     def __init__(
-        self, host: Host, usage: CpuUsage, idle_watch: IdleWatch | None, sidecar_usage: CpuUsage | None = None
+        self,
+        host: Host,
+        usage: CpuUsage,
+        idle_watch: IdleWatch | None,
+        sidecar_usage: CpuUsage | None = None,
+        instance_cpu: InstanceCpu | None = None,
     ) -> None:
         self._host = host
         self.usage = usage
         self.idle_watch = idle_watch
         self.sidecar_usage = sidecar_usage
+        self._instance_cpu = instance_cpu
+        self._taken = TakenTime()
+        self._began = 0.0
 
     def begin_turn(self) -> None:
         """Resume the instance and start a turn."""
@@ -231,25 +250,64 @@ class TurnBoundary:
             self.idle_watch.begin_turn(texts)
         for usage in filter(None, (self.usage, self.sidecar_usage)):
             usage.begin_turn(texts.get(_STAT_PATH, ""))
+        if self._instance_cpu:  # last, as opening its files takes some time
+            self._instance_cpu.begin_turn(texts)
+        self._began = time.monotonic()
 
-    def end_turn(self, idle_seconds: float) -> float | None:
-        """End a turn; return the steal share in it, None if unknown. The load sent nothing for `idle_seconds`."""
+    def end_turn(self, idle_seconds: float, warm_up: bool = False) -> TurnUsage:
+        """End a turn and return the CPU usage in it. The load sent nothing for `idle_seconds`."""
+        seconds = time.monotonic() - self._began
         texts = self._read_texts()
+        used = self._instance_cpu.end_turn(texts) if self._instance_cpu else (None, None)
         if self.idle_watch:
             self.idle_watch.end_turn(texts)
+            if self._instance_cpu:
+                self._instance_cpu.pids = self.idle_watch.pids
         if self.sidecar_usage:
             self.sidecar_usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
-        return self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
+        usage = TurnUsage(self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds), *used)
+        if not warm_up:
+            self._taken.add_turn(seconds, usage, self.usage.latest_times)
+        return usage
+
+    def cautions(self) -> tuple[Caution, ...]:
+        """Return the cautions about the trial's turns so far."""
+        noticed = (self.idle_watch.caution() if self.idle_watch else None, self._taken.caution())
+        return tuple(filter(None, noticed))
 
     def finish(self) -> None:
         """Record that the started turn does not take place, because the block has no more turns."""
+        if self._instance_cpu:
+            self._instance_cpu.close()
         if self.idle_watch:
             self.idle_watch.finish()
 
     def resume(self) -> None:
-        """Resume the instance."""
+        """Resume the instance after its last turn."""
+        if self._instance_cpu:
+            self._instance_cpu.close()
         if self.idle_watch:
             self.idle_watch.resume()
 
     def _read_texts(self) -> Mapping[str, str]:
-        return read_files(self._host, (_STAT_PATH, *(self.idle_watch.needed_paths if self.idle_watch else ())))
+        watched = self.idle_watch.needed_paths if self.idle_watch else ()
+        paths, patterns = (self._instance_cpu.paths, self._instance_cpu.patterns) if self._instance_cpu else ((), ())
+        return read_files(self._host, (_STAT_PATH, *paths, *watched), patterns)
+
+
+def create_boundary(
+    host: Host,
+    processes: Callable[[], Sequence[int]],
+    cpus: Sequence[int],
+    *,
+    sidecar_cpus: Sequence[int],
+    takes_turns: bool,
+) -> TurnBoundary:
+    """Return the turn boundary of an instance with these processes, which reads its CPU usage during turns.
+
+    Where instances take turns, it also checks that the instance is idle between its turns. `cpus` are the CPUs of the
+    instance, `sidecar_cpus` those of sidecar services; empty without services.
+    """
+    idle_watch = IdleWatch(host, processes) if takes_turns else None
+    sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
+    return TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, InstanceCpu(host, processes))

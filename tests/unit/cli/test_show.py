@@ -104,6 +104,27 @@ def test_the_turns_of_a_trial_are_shown_with_their_median_and_the_slowest(tmp_pa
     assert "more turns" not in shown
 
 
+def test_the_cpu_time_of_a_request_is_shown_where_a_client_measured_a_rate(tmp_path: Path, call: Call) -> None:
+    turns = (
+        Turn("GET 50", 0, 0.0, 0.2, warm_up=True, cpu_seconds=9.0, sending_seconds=0.1),
+        Turn("GET 50", 1, 1.0, 0.2, cpu_seconds=0.06, sending_seconds=0.1),
+        Turn("GET 50", 2, 2.0, 0.2, cpu_seconds=0.1, sending_seconds=0.1),
+        Turn("GET 50", 3, 3.0, 0.2, sending_seconds=0.1),
+        Turn("SET 50", 4, 4.0, 0.2, cpu_seconds=0.1),  # it is unknown how long the client sent
+    )
+    values = (
+        MeasuredValue("get", 50.0, 100e3, "requests/s", "higher", (100e3, 100e3, 100e3), "GET 50"),
+        MeasuredValue("delay", 50.0, 0.5, "s", "lower", (0.5, 0.5, 0.5), "GET 50"),
+        MeasuredValue("set", 50.0, 90e3, "requests/s", "higher", (), "SET 50"),
+    )
+    trial = replace(make_trial("docker", 0, values), turns=turns)
+    folder = write(make_run([trial], folder=tmp_path / "run"))
+    (folder / "raw" / f"{trial.trial}.json").write_text("[]", encoding="utf-8")
+    shown = " ".join(call("show", folder, trial.trial).out.split())
+    assert "requests/s in round 1); 8 us of CPU time per request" in shown
+    assert shown.count("CPU time") == 1
+
+
 def test_one_command_of_each_kind_is_shown_unless_all_are_requested(tmp_path: Path, call: Call) -> None:
     loads = ((f"load-{kind}", "-n", str(number)) for number in range(30) for kind in "ab")
     trial = replace(make_trial("docker", 0, ()), commands=(("mount", "1"), *loads, ("umount", "one")))

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from busy import BUSY, running, work
+from busy import BUSY, SPIN, running, work
 from waiting import wait_until
 
 from tare.hosts.cgroups import parse_layout
+from tare.hosts.exec import ExecHost
+from tare.hosts.local import LocalHost
 from tare.telemetry.instance_reader import (
     CgroupReader,
     InstanceCgroup,
@@ -27,6 +29,8 @@ from tare.telemetry.instance_reader import (
 )
 from tare.telemetry.kernel_files import LocalFiles
 from tare.telemetry.procfs import Pressure
+from tare.telemetry.turn_cpu import InstanceCpu
+from tare.telemetry.turn_usage import CpuUsage, TurnBoundary
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "machine"
 
@@ -141,6 +145,24 @@ def test_only_a_cgroup_without_processes_of_others_is_found(group: Made) -> None
         assert find_instance_cgroup(lambda: [first], read()) is None
         assert find_instance_cgroup(lambda: [os.getpid()], read()) is None
         assert find_instance_cgroup(list, read()) is None
+
+
+@pytest.mark.machine
+@pytest.mark.parametrize("is_local", [True, False])
+def test_the_cpu_time_of_a_turn_is_that_of_a_group_and_of_a_process_outside(group: Made, is_local: bool) -> None:
+    by_commands = ExecHost(LocalHost(), "env")
+    by_commands.supervisor = ""
+    with ExitStack() as stack:
+        inside, outside = (stack.enter_context(running(BUSY)) for _ in range(2))
+        group.move(inside.pid)
+        cpu = InstanceCpu(LocalHost() if is_local else by_commands, lambda: [inside.pid, outside.pid])
+        boundary = TurnBoundary(LocalHost() if is_local else by_commands, CpuUsage((0,)), None, instance_cpu=cpu)
+        boundary.begin_turn()
+        used = work(inside) + work(outside)
+        group.add(stack, sys.executable, "-c", SPIN).wait()  # it starts and ends in the turn
+        usage = boundary.end_turn(0.0)
+        assert usage.cpu_seconds == pytest.approx(used + 0.3, abs=0.1)
+        assert usage.waited_seconds is not None
 
 
 @pytest.mark.machine

@@ -11,6 +11,7 @@ from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.telemetry.procfs import parse_process_times
+from tare.telemetry.turn_cpu import InstanceCpu, TurnUsage
 from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary
 
 BUSY = "while :; do :; done"
@@ -171,12 +172,18 @@ class Counting(ExecHost):
 def test_over_ssh_an_edge_of_a_turn_takes_one_command() -> None:
     host = Counting()
     with LocalHost().spawn("sleep", "60") as process:
-        edges = edges_of(host, process.pid)
+        edges = TurnBoundary(
+            host,
+            CpuUsage((0,)),
+            IdleWatch(host, lambda: (process.pid,)),
+            instance_cpu=InstanceCpu(host, lambda: (process.pid,)),
+        )
+        host.commands.clear()
         for _ in range(2):
             edges.begin_turn()
-            assert host.commands == ["head"]
+            assert host.commands == ["sh"]
             edges.end_turn(0.0)
-            assert host.commands == ["head"] * 2
+            assert host.commands == ["sh"] * 2
             host.commands.clear()
         edges.begin_turn()
         host.commands.clear()
@@ -189,7 +196,7 @@ def test_a_machine_that_does_not_report_it_leaves_a_turn_without_its_steal() -> 
     host.supervisor = ""
     edges = TurnBoundary(host, CpuUsage((0,)), None)
     edges.begin_turn()
-    assert edges.end_turn(0.0) is None
+    assert edges.end_turn(0.0) == TurnUsage(None)
     assert edges.usage.busy_share is None
 
 

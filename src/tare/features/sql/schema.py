@@ -75,7 +75,10 @@ DECISIONS: Mapping[str, str] = {
 _VALUE = (
     'STRUCT(metric VARCHAR, point DOUBLE, "value" DOUBLE, unit VARCHAR, better VARCHAR, turns DOUBLE[], label VARCHAR)'
 )
-_TURN = "STRUCT(label VARCHAR, began DOUBLE, seconds DOUBLE, steal DOUBLE, warm_up BOOLEAN)"
+_TURN = (
+    "STRUCT(label VARCHAR, began DOUBLE, seconds DOUBLE, steal DOUBLE, warm_up BOOLEAN, cpu_seconds DOUBLE,"
+    " waited_seconds DOUBLE, sending_seconds DOUBLE)"
+)
 _FOOTPRINT = (
     "STRUCT(memory_bytes BIGINT, kernel_bytes BIGINT, disk_bytes BIGINT, processes BIGINT, reported_bytes BIGINT)"
 )
@@ -128,7 +131,10 @@ CREATE VIEW turns AS
 SELECT run, trial, workload, stack, block, entry.metric AS metric, entry.point AS point,
     CASE WHEN many THEN first_round + turn.number - 1 END AS round, turn."value" AS "value",
     entry.unit AS unit, entry.better AS better, turn.taken.began AS began, turn.taken.seconds AS seconds,
-    turn.taken.steal AS steal
+    turn.taken.steal AS steal, turn.taken.cpu_seconds AS cpu_seconds, turn.taken.waited_seconds AS waited_seconds,
+    CASE WHEN entry.unit LIKE '%/s' AND entry.better = 'higher' AND turn."value" > 0
+        THEN turn.taken.cpu_seconds / (turn."value" * nullif(turn.taken.sending_seconds, 0))
+    END AS cpu_seconds_per_unit
 FROM (
     SELECT *, unnest([
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import tempfile
@@ -22,7 +23,7 @@ from tare.features.sql.query import run_query
 from tare.features.sql.sources import JournalEnds, find_journal_ends, find_sources
 from tare.model.errors import UsageError
 from tare.model.journal import load_run
-from tare.model.trial import Caution, Mark
+from tare.model.trial import Caution, Mark, MeasuredValue, Turn
 from tare.report.data_files import cell_fields
 from tare.report.writer import write_report
 from tare.statistics.summarize import summarize
@@ -91,6 +92,33 @@ def test_turns_have_their_rounds_and_when_they_were(tmp_path: Path) -> None:
     taken = [turn for turn in trial.turns if turn.label == "GET 50"]
     assert [(row["round"], row["value"]) for row in found] == [*enumerate(trial.values[1].turns, start=10)]
     assert [(row["began"], row["seconds"]) for row in found] == [(turn.began, turn.seconds) for turn in taken]
+
+
+def test_turns_have_the_cpu_time_of_the_instance_also_for_each_unit_of_a_rate(tmp_path: Path) -> None:
+    turns = (
+        Turn("GET 50", 0, 0.0, 0.2, warm_up=True, cpu_seconds=9.0, waited_seconds=9.0, sending_seconds=9.0),
+        Turn("GET 50", 1, 1.0, 0.2, cpu_seconds=0.1, waited_seconds=0.03, sending_seconds=0.1),
+    )
+    values = (
+        MeasuredValue("get", 50.0, 100e3, "requests/s", "higher", (), "GET 50"),
+        MeasuredValue("p99", 50.0, 0.01, "s", "lower", (), "GET 50"),
+    )
+    new = replace(make_trial("docker", 0, values, "redis"), turns=turns)
+    old = replace(make_trial("native", 0, values[:1], "redis"), turns=(Turn("GET 50", 0, 0.0, 0.2),))
+    folder = write(make_run([new, old], [REDIS], tmp_path / "run"))
+    of_older_versions = json.loads((folder / "trials.jsonl").read_text(encoding="utf-8").splitlines()[1])
+    for name in ("cpu_seconds", "waited_seconds", "sending_seconds"):
+        assert of_older_versions["turns"][0].pop(name) is None
+    (folder / "trials.jsonl").write_text(
+        (folder / "trials.jsonl").read_text(encoding="utf-8").splitlines()[0] + f"\n{json.dumps(of_older_versions)}\n",
+        encoding="utf-8",
+    )
+    sql = "SELECT stack, metric, cpu_seconds, waited_seconds, cpu_seconds_per_unit FROM turns ORDER BY ALL"
+    assert [(*row.values(),) for row in rows(folder, sql)] == [
+        ("docker", "get", 0.1, 0.03, pytest.approx(1e-5)),
+        ("docker", "p99", 0.1, 0.03, None),
+        ("native", "get", None, None, None),
+    ]
 
 
 def test_a_value_that_was_measured_at_once_is_a_turn_without_a_round(tmp_path: Path) -> None:
