@@ -1,8 +1,7 @@
 """Awake CPUs: threads of the lowest priority that keep the CPUs of a run from falling asleep during turns.
 
 A virtual CPU that halts has to be scheduled by its hypervisor before it runs again, and a physical CPU leaves a deep
-idle state slowly. Both delays hit the begin of a turn by chance. With awake CPUs, turns of 5 ms were 2.5 to 3 times as
-precise as turns of 50 ms on sleeping CPUs (docs/decisions/turns.md).
+idle state slowly. Both delays hit the begin of a turn by chance (docs/decisions/turns.md).
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _USUAL_DISCARD_SECONDS = 0.02  # the lead of wrk's script turns.lua
 _MAX_ROUNDS = 200
 _CONNECTION_SECONDS = 20e-6  # in which nginx and Redis respond to a request of one more connection
 # Without it, the client slept for nearly each response of nginx. With it, nginx answered 1.5 times as many requests to
-# 50 connections, and neighboring turns differed by 2 % instead of 5 to 8 % (docs/decisions/loads.md).
+# 50 connections, and neighboring turns differed by 2 % instead of 5 % (docs/decisions/loads.md).
 _POLL_MICROSECONDS = 50
 _OVERHEAD_SECONDS = 0.001  # from the request of a turn to its answer, in addition to the turn itself
 _START_SECONDS = 0.05

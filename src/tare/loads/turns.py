@@ -1,7 +1,8 @@
 """Turns: the division of a measurement, and resident programs that are started once and then work on request.
 
-A turn has 20 to 200 ms. The upper bound keeps a turn shorter than most disturbances of the machine, which then affect
-every stack. The lower bound keeps costs at the begin of a turn, such as cold caches, a small part of it.
+A turn of a resident program takes 6 ms, the first of which does not count: caches are cold there. A turn of any other
+program has 20 to 200 ms. The upper bound keeps a turn shorter than most disturbances of the machine, which then affect
+every stack. The lower bound keeps costs at the begin of a turn a small part of it.
 """
 
 from __future__ import annotations

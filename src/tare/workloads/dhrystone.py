@@ -3,11 +3,11 @@
 A pass is Weicker's fixed mix of assignments, branches, procedure calls and string operations. It stays in the first
 cache and never enters the kernel, so it shows the cost of a technology for a program that only computes. VTmark ran 5
 times 2,147,483,627 passes (Table 2; results in Figure 4, first column): `passes = 2147483627`. Without `passes`, the
-time is fixed, so that a slow stack takes no longer than a fast one. The number of passes then grows until a stretch of
-passes takes `duration`. Every stretch is checked against the published final values of the benchmark, so that a
-miscompiled program gives no result.
+program stays resident and takes short turns of a fixed time, so that a slow stack takes no longer than a fast one; each
+turn goes over many distances between stack and data. Every stretch of passes is checked against the published final
+values of the benchmark, so that a miscompiled program gives no result.
 
-Settings: `duration`, the least length of the measured stretch; or `passes`, and the number of `repetitions`.
+Settings: `duration`, the measured time of all turns of a block; or `passes`, and the number of `repetitions`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ Eight modules (array elements, an array as parameter, branches, integer arithmet
 calls, array references, standard functions) with the weights of Curnow and Wichmann (1976), in double precision. They
 never enter the kernel, so they show the cost of a technology for a program that only computes. VTmark ran 5 times
 5,000,000 passes of the C version of 1996 (Table 2; results in Figure 4, second column): `passes = 5000000`. Without
-`passes`, the time is fixed: the number of passes grows until a stretch of passes takes `duration`. Every stretch is
-checked against the published results of the modules, so that a miscompiled program gives no result.
+`passes`, the program stays resident and takes short turns of a fixed time. Every stretch of passes is checked against
+the published results of the modules, so that a miscompiled program gives no result.
 
-Settings: `duration`, the least length of the measured stretch; or `passes`, and the number of `repetitions`. A pass is
-a million Whetstone instructions.
+Settings: `duration`, the measured time of all turns of a block; or `passes`, and the number of `repetitions`. A pass is
+a million Whetstone instructions. In turns, the seconds of the modules that the program prints are those of the last
+part of a turn.
 """
 
 from __future__ import annotations
