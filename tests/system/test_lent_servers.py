@@ -77,7 +77,7 @@ def test_stacks_run_in_servers_that_are_deleted_afterwards(
     trials = _by_name(tmp_path / "run")
     assert {name: trial.reason for name, trial in trials.items() if trial.status != "ok"} == {}
     assert len(trials) == 8
-    assert len([path for method, path, _ in cloud.seen if (method, path) == ("POST", "/compute/v2.1/servers")]) == 4
+    assert len([path for method, path, _ in cloud.seen if (method, path) == ("POST", "/compute/v2.1/servers")]) == 2
     assert cloud.left == []
     assert there.left() == ""
     with duckdb.connect() as connection:
@@ -91,10 +91,11 @@ def test_stacks_run_in_servers_that_are_deleted_afterwards(
         assert (server.name, server.footprint.processes) == ("openstack", 0)
         assert inner.name == ("native" if stack == "metal" else "crun")
         assert inner.footprint.processes > 0
-        moments = {mark.name: mark.seconds for mark in trial.timeline}
-        assert 0 <= moments["openstack:started"] <= moments["openstack:ready"] <= moments[f"{inner.name}:requested"]
-        # What tare brings to the server takes seconds more: it is in no layer's time.
-        assert moments["ready"] == pytest.approx(server.seconds + inner.seconds)
+        if workload == "startup":  # whose server the other workload has, too
+            moments = {mark.name: mark.seconds for mark in trial.timeline}
+            assert 0 <= moments["openstack:started"] <= moments["openstack:ready"] <= moments[f"{inner.name}:requested"]
+            # What tare brings to the server takes seconds more: it is in no layer's time.
+            assert moments["ready"] == pytest.approx(server.seconds + inner.seconds)
         assert trial.path == "bridge/direct"
         assert dict(trial.proof)["openstack: flavor"] == "metal.large"
         assert {caution.kind for caution in trial.cautions} >= {"never-run"}

@@ -7,12 +7,13 @@ idle state slowly. Both delays hit the begin of a turn by chance (docs/decisions
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from tare.hosts.cgroups import create_idle_cgroup
 from tare.hosts.facts import parse_cpuinfo, read_hypervisor
 from tare.hosts.host import Host, Process
 from tare.hosts.ledger import Ledger
+from tare.model.errors import TareError
 
 _PROGRAM = "keep_awake"
 _CPU_FOLDER = "/sys/devices/system/cpu"
@@ -41,7 +42,7 @@ class AwakeCpus:
 
     @contextmanager
     def keep_awake(self) -> Iterator[None]:
-        """Context manager: keep the CPUs awake; do nothing without CPUs."""
+        """Context manager: keep the CPUs awake; do nothing without CPUs, and while the machine does not respond."""
         if not self._cpus:
             yield
             return
@@ -57,6 +58,13 @@ class AwakeCpus:
         self._open.close()
 
     def _switch(self, word: str) -> None:
+        try:
+            self._request(word)
+        except TareError:  # the connection is lost: the trials of the block report this
+            with suppress(TareError):
+                self.close()
+
+    def _request(self, word: str) -> None:
         if self._process is None:
             join = self._open.enter_context(create_idle_cgroup(self._ledger, self._name))
             command = (*join, self._ledger.setup_helper.program_path(_PROGRAM), *map(str, self._cpus))

@@ -31,8 +31,8 @@ def test_every_column_of_a_table_is_described(table: str, runs: list[Path]) -> N
     assert sorted({*described, *more}) == sorted(str(row[0]) for row in columns)
 
 
-def test_there_are_three_queries() -> None:
-    assert len(blocks(PAGE, "sql")) == 3
+def test_there_is_a_query() -> None:
+    assert len(blocks(PAGE, "sql")) == 1
 
 
 @pytest.mark.parametrize("sql", blocks(PAGE, "sql"))
