@@ -113,8 +113,8 @@ def test_a_run_that_its_owner_cannot_reach_is_refused_with_what_to_do(tare: Call
     done = tare("report", run)
     assert (done.returncode, done.stdout) == (2, "")
     error, hint = done.stderr.splitlines()
-    assert error == f"error: {run} belongs to user 65534, who may not read {run}"
-    assert hint.startswith("hint: move it to where this user may read it")
+    assert error == f"error: {run}: belongs to user 65534, who may not read {run}"
+    assert hint.startswith(f"hint: move {run}, or give the run to root")
 
 
 def test_roots_own_run_is_read_as_root(tare: Call, run: Path) -> None:

@@ -24,7 +24,7 @@ def test_the_quick_example_runs_its_first_block_on_all_usable_stacks(tare: Call,
     assert output.returncode == 0, output.stderr
     trials = load_run(tmp_path / "run").trials
     assert [trial.reason for trial in trials if trial.status == "failed"] == []
-    assert sum(trial.status == "ok" for trial in trials) >= 9
+    assert sum(trial.status == "ok" for trial in trials) >= 8
     assert {trial.workload for trial in trials} == {"startup"}
     assert "the budget is used up" in output.stderr
 
@@ -92,7 +92,9 @@ def test_a_run_measures_what_can_be_used_and_says_why_the_rest_was_skipped(
         assert (trial.limits.seen.cpus, trial.limits.seen.open_files) == (1, 4096)
         assert trial.footprint is not None
         assert trial.footprint.processes >= 1
-        assert [mark.name for mark in trial.timeline if mark.name in ("requested", "ready")] == ["requested", "ready"]
+        marks = [mark.name for mark in trial.timeline if mark.name in ("requested", "ready")]
+        # Another trial of the block may have started its instance.
+        assert marks == ["requested", "ready"] or (trial.workload != "startup" and not marks)
         assert trial.path == "bridge"
         assert load_raw(run, trial.trial)[0].text
         assert trial.trial in sampled
@@ -153,14 +155,14 @@ def test_a_run_in_which_nothing_works_stops_after_a_block_with_the_reason(tare: 
     output = tare("run", "bad.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
     error, hint = output.stderr.splitlines()[-2:]
-    why = "dhrystone gave no verified speed; it printed"
+    why = "/usr/lib/tare/dhrystone: it has ended; it printed"
     assert error.startswith(f"error: nothing could be measured: every stack fails for one reason: {why}")
     assert hint.startswith("hint: ")
     run = load_run(tmp_path / "run")
     assert (run.record.stop_reason, [trial.block for trial in run.trials]) == ("failing", [0, 0])
     last = next(trial.trial for trial in run.trials if trial.stack == "stuck")
     shown = tare("show", "run", last)
-    assert "failed dhrystone gave no verified speed" in shown.stdout
+    assert f"failed {why}" in shown.stdout
     assert "garbage: nan inf -1" in shown.stdout
 
 

@@ -275,12 +275,14 @@ class Schedule:
         """Return a block's position in the plan: its index, and the position of its workload among those of the index.
 
         With shared instances, starts come first, as the other workloads can then use their instances. The others follow
-        in random order, so that no workload is always measured in an instance that another one has used.
+        in random order, so that no workload is always measured in an instance that another one has used. First blocks
+        keep the order of the suite: a budget may be too short for all of them.
         """
         workloads = list(self.estimates.workloads)
         if self.seed is None:
             return block.index, workloads.index(block.workload)
-        random.Random(f"{self.seed}/{block.index}/order").shuffle(workloads)  # noqa: S311 - nothing secret
+        if block.index:
+            random.Random(f"{self.seed}/{block.index}/order").shuffle(workloads)  # noqa: S311 - nothing secret
         workloads.sort(key=lambda name: not self.estimates.workloads[name].leaves_instance_fresh)
         return block.index, workloads.index(block.workload)
 
