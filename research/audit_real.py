@@ -22,7 +22,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import isolate_mounts
 from tare.images.image import ensure_image
 from tare.model.errors import TrialFailed
-from tare.model.journal import Run, RunWriter, load_run
+from tare.model.run_folder import Run, RunWriter, load_run
 from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest

@@ -25,7 +25,7 @@ from pathlib import Path
 from soak import measuring, running, state
 from waiting import comes_true, staying
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.model.trial import Trial
 from tare.runner.cleanup import HostInventory
 

@@ -27,8 +27,8 @@ from report_cost import cost
 from runs import MACHINE, believable_run
 
 from tare.features.fleet.headline_cache import CACHE_FILE, write_cache
-from tare.model.journal import FORMAT, RunWriter, load_run
 from tare.model.machine import Facts
+from tare.model.run_folder import FORMAT, RunWriter, load_run
 
 _BLOCKS = 250  # of eight stacks and five workloads: ten thousand trials
 _KINDS = (

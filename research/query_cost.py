@@ -21,7 +21,7 @@ from report_cost import cost, written
 from runs import believable_run
 from sampled import rows
 
-from tare.model.journal import Run, RunWriter, load_run
+from tare.model.run_folder import Run, RunWriter, load_run
 from tare.model.trial import Trial
 from tare.report.writer import write_report
 from tare.telemetry.parquet import write as write_rows

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from statistics_cost import many_trials
 
-from tare.model.journal import Run, RunWriter, _format_trial_line
+from tare.model.run_folder import Run, RunWriter, _format_trial_line
 
 _SAMPLE_SECONDS = 0.05
 _TARGET = "5 s, 500 MB, 3 MB"

@@ -36,7 +36,7 @@ from pathlib import Path
 from waiting import staying
 
 from tare.hosts.ledger import ledger_folder, state_folder
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.plugins.registry import list_commands, process_names
 from tare.runner.cleanup import HostInventory, read_settings, take_inventory
 

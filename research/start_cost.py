@@ -22,7 +22,7 @@ from pathlib import Path
 from runs import make_run, make_trial, measured
 from sampled import rows
 
-from tare.model.journal import RunWriter, load_run
+from tare.model.run_folder import RunWriter, load_run
 from tare.model.trial import RawOutput
 from tare.telemetry.parquet import write
 

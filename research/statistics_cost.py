@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 from runs import make_run, make_trial, measured
 
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric, Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.summarize import summarize

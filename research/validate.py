@@ -46,7 +46,7 @@ from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.loads.http import WrkLoad
 from tare.model.errors import TareError
-from tare.model.journal import Run, RunWriter, load_run
+from tare.model.run_folder import Run, RunWriter, load_run
 from tare.model.trial import RawOutput, StopReason, Trial
 from tare.plugins import registry
 from tare.plugins.workload import Workload

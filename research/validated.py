@@ -17,7 +17,7 @@ import scipy
 from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, advise
 from tare.features.advise.application_profile import ApplicationProfile
 from tare.features.advise.cost_model import CostEstimate
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.statistics.summarize import summarize
 
 ADVICE, BILL, MEAN, NEAREST = METHODS = ("tare advise", "bill alone", "mean of the others", "nearest application")

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tare.features.sql.query import Tables
-    from tare.model.journal import Run
+    from tare.model.run_folder import Run
     from tare.runner.events import RunObserver
 
 __version__ = "0.1.0"
@@ -42,4 +42,4 @@ def run(suite: str | Path, out: str | Path | None = None, budget: str = "", repo
     work = job.new_job(read_suite(Path(suite)), Path(out) if out else None, seconds)
     job.require_root("python")
     job.execute(work, report or events.ignore_event)
-    return work.journal.run
+    return work.writer.run

@@ -15,7 +15,7 @@ from calls import NothingLeft
 from fakes import Watcher, record
 from swapping import SwappingGuest
 
-from tare.model.journal import RunWriter, load_raw, load_run
+from tare.model.run_folder import RunWriter, load_raw, load_run
 from tare.model.trial import RawOutput, Service, Stop, StopReason, Trial
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext, TelemetryConfig

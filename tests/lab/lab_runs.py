@@ -12,7 +12,7 @@ from pathlib import Path
 import machines
 
 from tare.hosts.ledger import state_folder
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 
 TARE = Path(sys.executable).parent / "tare"
 RUN_SECONDS = 3 * 3600.0

@@ -18,7 +18,7 @@ from typing import Any
 from browser import PHONE, chromium, findings, new_page
 from playwright.sync_api import Browser, Page
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.report.writer import write_report
 
 DESKTOP = {"viewport": {"width": 1280, "height": 1500}}

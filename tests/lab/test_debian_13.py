@@ -14,7 +14,7 @@ import pytest
 from clean_roots import CleanRoot, clean_root
 
 from plug_ins import in_contract
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

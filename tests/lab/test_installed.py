@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from clean_roots import CleanRoot, clean_root
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

@@ -20,7 +20,7 @@ from node_ssh import node_over_ssh
 from registry import registry
 from waiting import ENOUGH_SECONDS
 
-from tare.model.journal import Run, load_raw, load_run
+from tare.model.run_folder import Run, load_raw, load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 

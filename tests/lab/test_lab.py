@@ -15,7 +15,7 @@ from ssh_machines import lab
 
 from tare.images.image import ensure_image
 from tare.images.recipes import machine_recipe
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]

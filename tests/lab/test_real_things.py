@@ -19,7 +19,7 @@ from ssh_machines import Lab
 
 from tare.images.image import find_cached_image
 from tare.images.recipes import guest_recipe
-from tare.model.journal import Run, load_raw
+from tare.model.run_folder import Run, load_raw
 from tare.workloads.kernel_build import KernelBuild
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]

@@ -12,7 +12,7 @@ from runs import write
 
 from tare.__main__ import run as command_line
 from tare.cli.app import app
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 
 
 @dataclass(frozen=True)

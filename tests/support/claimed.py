@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tare.features.papers.claim_file import parse_claims
 from tare.features.papers.claims import Claims
 from tare.features.papers.judging import ClaimVerdict, judge
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.units import format_setting
 
 HEAD = """\

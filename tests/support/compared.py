@@ -14,8 +14,8 @@ import pytest
 from called import Call
 from runs import MACHINE, make_run, make_trial, measured
 
-from tare.model.journal import Run
 from tare.model.machine import Facts
+from tare.model.run_folder import Run
 from tare.model.trial import Status, Trial
 
 STACKS = {"native": 1.0, "docker": 0.9}

@@ -21,8 +21,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import Network
 from tare.model.errors import TimedOut, Unavailable
 from tare.model.image import Image
-from tare.model.journal import Run, RunRecord, RunWriter, load_run
 from tare.model.machine import Hosts
+from tare.model.run_folder import Run, RunRecord, RunWriter, load_run
 from tare.model.trial import Limits, Problem, RawOutput, Trial, Value
 from tare.plugins import registry
 from tare.plugins.technology import LaunchRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from runs import CLIENTS, COSTS, isolation_by_plugins, make_run
 
-from tare.model.journal import Run, RunWriter, WorkloadRecord
+from tare.model.run_folder import Run, RunWriter, WorkloadRecord
 from tare.model.trial import (
     Caution,
     Family,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runs import make_run
 
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric, Trial
 
 MIB = 1 << 20

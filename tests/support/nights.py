@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from runs import DHRYSTONE, make_run, make_trial, measured, write
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 
 KERNELS = ("6.1.0-26-amd64", "6.1.0-27-amd64")
 _FIRST = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)

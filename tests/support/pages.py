@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 

@@ -11,8 +11,8 @@ import numpy as np
 from runs import MACHINE, isolation_by_plugins, make_run, make_trial
 
 from tare.features.advise.application_profile import ApplicationProfile, OperationCounts
-from tare.model.journal import Run, WorkloadRecord
 from tare.model.operations import NETWORK_KINDS, OPERATION_KINDS
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import Family, Footprint, Mark, MeasuredValue, Metric
 
 # Seconds of a unit on bare metal, of every kind of work alone.

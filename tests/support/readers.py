@@ -25,7 +25,7 @@ from tare.features.papers.claim_file import parse_claims, published_claims_path
 from tare.images.layers import check_unpacked_size
 from tare.images.oci import choose_platform, read_configuration, read_manifest, refuse_other_platform
 from tare.loads.application_file import parse_application
-from tare.model.journal import load_raw, load_run
+from tare.model.run_folder import load_raw, load_run
 from tare.suites.suite import parse_suite
 
 _ROOT = Path(__file__).parents[2]

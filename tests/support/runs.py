@@ -11,8 +11,8 @@ import numpy as np
 
 from tare.model.errors import UsageError
 from tare.model.isolation import Isolation
-from tare.model.journal import Run, RunRecord, RunWriter, WorkloadRecord
 from tare.model.machine import Facts, FileSystem
+from tare.model.run_folder import Run, RunRecord, RunWriter, WorkloadRecord
 from tare.model.trial import (
     Better,
     Caution,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.model.trial import SERVICE_READY, Trial
 from tare.suites.plan import plan
 from tare.suites.suite import read_suite

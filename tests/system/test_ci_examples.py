@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from compared import made
 from runs import write
 
-from tare.model.journal import load_run, replace_trials
+from tare.model.run_folder import load_run, replace_trials
 
 pytestmark = pytest.mark.machine
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.plugins.feature import find_features
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]
 

@@ -17,7 +17,7 @@ from calls import Call, NothingLeft
 from waiting import ENOUGH_SECONDS as SECONDS
 
 from tare.model.files import read_text
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = pytest.mark.machine
 

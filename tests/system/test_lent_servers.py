@@ -15,7 +15,7 @@ from ssh_machines import Lab
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.local import LocalHost
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.model.trial import Trial
 
 pytest.importorskip("openstack", reason="openstacksdk is an extra: pip install tare-bench[openstack]")

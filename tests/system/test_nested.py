@@ -14,7 +14,7 @@ from waiting import ENOUGH_SECONDS
 from whole_runs import IMAGE, assert_in_turns
 
 from tare.model.files import read_text
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = pytest.mark.machine
 

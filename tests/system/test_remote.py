@@ -19,8 +19,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.ssh import connect_machine
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load_run
 from tare.model.machine import SshTarget
+from tare.model.run_folder import load_run
 from tare.model.trial import Trial
 from tare.plugins.technology import START_TIMEOUT_SECONDS
 from tare.telemetry.turn_usage import CpuUsage, IdleWatch, TurnBoundary

@@ -12,7 +12,7 @@ import pytest
 from calls import Call, Quickly
 from whole_runs import HANGING, SERVED, SUITE, assert_complete
 
-from tare.model.journal import load_raw, load_run
+from tare.model.run_folder import load_raw, load_run
 from tare.statistics.summarize import summarize
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]

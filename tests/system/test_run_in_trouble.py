@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

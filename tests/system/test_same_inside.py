@@ -9,7 +9,7 @@ import pytest
 from calls import Call
 
 from tare.hosts.local import LocalHost
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.plugins import registry
 
 STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor")

@@ -12,7 +12,7 @@ from calls import Begin, Call
 from playwright.sync_api import expect
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

@@ -30,8 +30,8 @@ from tare.loads.user_load import ClosedLoopHttpLoad, ConstantRateHttpLoad
 from tare.model.errors import TareError, TimedOut
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load_raw, load_run
 from tare.model.machine import Hosts, SshTarget
+from tare.model.run_folder import load_raw, load_run
 from tare.model.trial import RawOutput
 from tare.plugins.workload import Instance, MeasurementContext
 from tare.runner.machines import connect_machines, create_client

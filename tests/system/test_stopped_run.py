@@ -20,7 +20,7 @@ from whole_runs import HANGING, IMAGE, SERVED, SUITE, assert_complete
 
 from tare.model.files import read_text
 from tare.model.image import Image
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 

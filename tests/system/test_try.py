@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from calls import Call
 
-from tare.model.journal import load_run
 from tare.model.operations import NETWORK_KINDS, OPERATION_KINDS
+from tare.model.run_folder import load_run
 
 WORDS = ("try", "--on", "native,crun", "--metric", "^rate: ([0-9.]+)$ -> rate events/s", "--budget", "1s")
 COMMAND = ("--", "sh", "-c", "echo rate: 12.5")

@@ -7,7 +7,7 @@ from called import call_tare  # noqa: F401 - a fixture
 from full_run import full_run
 from pages import html_of
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 
 
 @pytest.fixture(scope="session")

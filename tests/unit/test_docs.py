@@ -24,8 +24,8 @@ from tare.guests import kvm
 from tare.hosts import ssh
 from tare.loads.user_load import UserMetric
 from tare.model.errors import SuiteError
-from tare.model.journal import RunRecord, WorkloadRecord
 from tare.model.machine import Facts, SshTarget
+from tare.model.run_folder import RunRecord, WorkloadRecord
 from tare.model.trial import (
     Caution,
     Footprint,

@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ChartsFile = Annotated[

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 from tare.model.trial import LimitsSpec
 from tare.model.units import format_count, format_duration, format_size, parse_margin_option
 from tare.report.numbers import format_percent

@@ -11,7 +11,7 @@ import typer
 from tare.cli.arguments import read_run
 from tare.cli.console import print_status
 from tare.model.errors import UsageError, to_tare_error
-from tare.model.journal import WorkloadRecord, load_raw, replace_trials
+from tare.model.run_folder import WorkloadRecord, load_raw, replace_trials
 from tare.model.trial import SERVICE_READY, Trial
 from tare.plugins.workload import Workload
 from tare.runner.sanity_checks import reject_impossible_values

@@ -11,7 +11,7 @@ from tare.cli.arguments import read_run
 from tare.cli.console import print_status
 from tare.model.errors import UsageError
 from tare.model.files import convert_write_errors
-from tare.model.journal import pause_garbage_collection
+from tare.model.run_folder import pause_garbage_collection
 from tare.report.writer import default_formats, write_report
 
 

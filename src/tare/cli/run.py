@@ -20,7 +20,7 @@ from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import LockHeld, lock_this_machine, wait_for_lock
 from tare.images.layered import discard_old_layers
 from tare.model.errors import TareError, UsageError, format_os_error
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration, parse_option
 from tare.plugins.feature import call_hooks
@@ -179,12 +179,12 @@ def run_suite(job: Job, command: str, port: int | None = None) -> None:
     with nullcontext() if port is None else _serve_report(port, dim) as served:
         with interruptible(), show_progress(console) as terminal:
             stop = execute(job, fan_out(terminal, served) if served else terminal)
-        show_end(job.journal.run, console, stop)
+        show_end(job.writer.run, console, stop)
         if served:
             served.end()
     with suppress(LockHeld), lock_this_machine():  # not while another run measures; it removes the layers later
         discard_old_layers()
-    exit_with_status(job.journal.run, stop)
+    exit_with_status(job.writer.run, stop)
 
 
 def _serve_report(port: int, say: Callable[[str], None]) -> AbstractContextManager[ServedReport]:

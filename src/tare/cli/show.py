@@ -14,7 +14,7 @@ from rich.table import Table
 from tare.cli.arguments import read_run
 from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.journal import Run, load_raw
+from tare.model.run_folder import Run, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
 from tare.report.trial_facts import CommandGroup, cpu_seconds_per_unit, group_commands, limit_rows

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.chart_theme import ROW_HEIGHT, SHAPES, WIDTH, SeriesStyle, file_style
 from tare.report.findings import describe_machine
 from tare.report.numbers import cut

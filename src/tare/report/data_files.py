@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tare import __version__
-from tare.model.journal import Run, RunRecord
+from tare.model.run_folder import Run, RunRecord
 from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import CautionCount, Cell, OverallSpeed

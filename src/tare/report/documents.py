@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import compress, groupby
 
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.plugins.feature import call_hooks
 from tare.report.findings import Findings, create_findings
 from tare.report.numbers import (

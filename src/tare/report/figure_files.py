@@ -8,7 +8,7 @@ from shutil import which
 
 from tare.hosts.process import execute
 from tare.model.errors import UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.plugins.feature import call_hooks
 from tare.report import overview, tradeoff
 from tare.report.chart_svg import Drawing

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.chart_svg import FramedFigure, size_within_frame
 from tare.report.numbers import (
     cell_state,

@@ -33,7 +33,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import defer_signals
 from tare.model.errors import TrialFailed, UsageError
 from tare.model.files import write_within
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.runner.events import BlockEnded, RunBegins, RunEvent
 
 ADDRESS = "127.0.0.1"

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.units import format_duration, format_quantity
 from tare.report.findings import describe_cheapest, describe_dearest, relative_to_baseline
 from tare.report.numbers import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tare.model.isolation import LEVELS, Isolation, find_strongest
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.chart_svg import FramedFigure
 from tare.report.numbers import format_interval, format_plus_minus, format_ratio, join_names

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.run_folder import Run, WorkloadRecord, load_raw
 from tare.model.trial import DensityStop, LimitsCheck, LoweredSetting, MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_size
 from tare.report.numbers import cut

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.files import write_within
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.plugins.feature import default_formats as feature_default_formats
 from tare.plugins.feature import formats as feature_formats
 from tare.plugins.feature import resolve_hooks

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model.journal import WorkloadRecord
+from tare.model.run_folder import WorkloadRecord
 from tare.model.trial import Trial
 from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, evidence_needed
 from tare.statistics.headlines import Headline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Problem, RawOutput, Trial
 from tare.plugins.workload import Workload
 from tare.runner.schedule import BlockTiming

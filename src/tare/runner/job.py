@@ -28,8 +28,8 @@ from tare.model.errors import Rebooted, TareError, UsageError, format_os_error
 from tare.model.files import make_within
 from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.journal import FORMAT, RunRecord, RunWriter, WorkloadRecord, holds_no_trial
 from tare.model.machine import Facts
+from tare.model.run_folder import FORMAT, RunRecord, RunWriter, WorkloadRecord, holds_no_trial
 from tare.model.trial import Stop, StopReason
 from tare.plugins.technology import Technology
 from tare.runner.cleanup import clean_up
@@ -185,10 +185,13 @@ def _find_changed_settings(before: RunRecord, now: RunRecord) -> list[str]:
 
 @dataclass(frozen=True)
 class Job:
-    """Suite to run, its journal and its budget; None for no budget. The journal of a resumed run has its record."""
+    """Suite to run, the writer of its run folder, and its budget; None for no budget.
+
+    The writer of a resumed run has the run's record.
+    """
 
     suite: Suite
-    journal: RunWriter
+    writer: RunWriter
     budget_seconds: float | None
 
 
@@ -202,8 +205,8 @@ def new_job(suite: Suite, out: Path | None = None, budget_seconds: float | None 
 
 def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
     """Return the job that continues the run in `folder`. Raises UsageError if that is no writable run folder."""
-    journal = RunWriter(folder)
-    record = journal.read()
+    writer = RunWriter(folder)
+    record = writer.read()
     if not os.access(folder, os.W_OK):
         owner = folder.stat().st_uid
         fix = (
@@ -214,7 +217,7 @@ def resume_job(folder: Path, budget_seconds: float | None = None) -> Job:
     for name in ("raw", "telemetry"):
         make_within(folder, name)
     suite = read_suite(folder / "suite.toml", folder=record.base_folder)
-    return Job(suite, journal, budget_seconds or suite.budget_seconds)
+    return Job(suite, writer, budget_seconds or suite.budget_seconds)
 
 
 def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
@@ -224,7 +227,7 @@ def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
     """
     if beyond := [number + 1 for number in numbers if number >= job.suite.blocks]:
         raise UsageError(f"--blocks: the suite has no block {max(beyond)}", f"its blocks are 1-{job.suite.blocks}")
-    return Job(replace(job.suite, only_blocks=numbers, until="blocks"), job.journal, job.budget_seconds)
+    return Job(replace(job.suite, only_blocks=numbers, until="blocks"), job.writer, job.budget_seconds)
 
 
 def require_root(command: str) -> None:
@@ -239,7 +242,7 @@ def execute(job: Job, observe: RunObserver) -> Stop:
     After a reboot of a machine, tare prepares the machine again and continues within the rest of the budget. The
     process stays in a private mount namespace afterwards. Raises TareError if nothing can be measured.
     """
-    say, journal, before = as_step_reporter(observe), job.journal, job.journal.record
+    say, writer, before = as_step_reporter(observe), job.writer, job.writer.record
     with lock_this_machine(), _usual_scheduling():
         require_tools(LocalHost())
         require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
@@ -252,33 +255,33 @@ def execute(job: Job, observe: RunObserver) -> Stop:
         began, stop, left_seconds = monotonic(), None, job.budget_seconds
         while stop is None:
             try:
-                with _prepare_run(suite, journal, main, by_stack, observe) as (context, unusable):
-                    work = RemainingWork(suite, journal.run.trials, unusable, left_seconds)
+                with _prepare_run(suite, writer, main, by_stack, observe) as (context, unusable):
+                    work = RemainingWork(suite, writer.run.trials, unusable, left_seconds)
                     cpus = () if suite.hosts.server else context.hosts.placement.server
-                    observe(RunBegins(journal.run, len(suite.stacks) - len(unusable), suite.by_name, cpus))
-                    stop = RunLoop(work, context, journal, observe).run()
+                    observe(RunBegins(writer.run, len(suite.stacks) - len(unusable), suite.by_name, cpus))
+                    stop = RunLoop(work, context, writer, observe).run()
             except Rebooted as error:
                 observe(WarningIssued(f"{error}: preparing it again; the run continues"))
                 if job.budget_seconds is not None:
                     left_seconds = max(1.0, job.budget_seconds - (monotonic() - began))
             except KeyboardInterrupt:
-                if not (journal.folder / "run.json").exists():  # nothing was recorded: there is no run to end
+                if not (writer.folder / "run.json").exists():  # nothing was recorded: there is no run to end
                     raise
                 stop = Stop(StopReason.INTERRUPT)
         with suppress(OSError):  # on a full disk the record keeps its empty stop reason
-            journal.end(stop)
+            writer.end(stop)
         return stop
 
 
 @contextmanager
 def _prepare_run(
-    suite: Suite, journal: RunWriter, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
+    suite: Suite, writer: RunWriter, main: Image, by_stack: Mapping[str, Image], observe: RunObserver
 ) -> Iterator[tuple[RunContext, Problems]]:
     """Context manager: connect to the machines, prepare images and stacks, and begin or continue the run's record.
 
     Yield the context, and the problems of the stacks that cannot run.
     """
-    say, before, workloads = as_step_reporter(observe), journal.record, tuple(suite.by_name.values())
+    say, before, workloads = as_step_reporter(observe), writer.record, tuple(suite.by_name.values())
     with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
@@ -293,24 +296,24 @@ def _prepare_run(
         record = make_record(suite, hosts, images)
         if before is not None:
             check_same(before, record)
-        sampling = TelemetryConfig(journal.folder / "telemetry", suite.telemetry)
-        with open_context(hosts, images, suite.limits, sampling, journal.add_provisioned_machine) as context:
+        sampling = TelemetryConfig(writer.folder / "telemetry", suite.telemetry)
+        with open_context(hosts, images, suite.limits, sampling, writer.add_provisioned_machine) as context:
             failed = prepare_stacks(context, usable, say)
             _report_skipped(suite, failed, observe, unusable)
-            _create_folder(journal, record, suite.text, observe)
+            _create_folder(writer, record, suite.text, observe)
             yield context, {**unusable, **failed}
 
 
-def _create_folder(journal: RunWriter, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
+def _create_folder(writer: RunWriter, record: RunRecord, suite_text: str, observe: RunObserver) -> None:
     """Create the run folder; for a resumed run, add the packages of the present client root to the record.
 
     Raises UsageError if the folder cannot be created.
     """
-    if before := journal.record:
-        journal.amend(clients=before.clients | record.clients)
+    if before := writer.record:
+        writer.amend(clients=before.clients | record.clients)
         return
-    if journal.folder.exists():
-        text = f"{journal.folder}: replacing a run that ended before its first trial"
+    if writer.folder.exists():
+        text = f"{writer.folder}: replacing a run that ended before its first trial"
         observe(PreparationStepBegins(text))
     if names := find_secret_names(suite_text):
         observe(
@@ -319,9 +322,9 @@ def _create_folder(journal: RunWriter, record: RunRecord, suite_text: str, obser
             )
         )
     try:
-        journal.create(record, suite_text)
+        writer.create(record, suite_text)
     except OSError as error:
-        what = f"{journal.folder}: cannot create the folder: {format_os_error(error)}"
+        what = f"{writer.folder}: cannot create the folder: {format_os_error(error)}"
         raise UsageError(what, "choose another folder with --out") from error
 
 

@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from tare.model.errors import NotRecorded, Unreachable
-from tare.model.journal import RunWriter
+from tare.model.run_folder import RunWriter
 from tare.model.trial import Caution, Problem, Stop, StopReason, Trial
 from tare.plugins.technology import Technology
 from tare.runner.block import BlockRunner
@@ -137,9 +137,9 @@ class RemainingWork:
 class RunLoop:
     """Loop over the remaining blocks of a run, which decides after each block which ones are still needed."""
 
-    def __init__(self, work: RemainingWork, context: RunContext, journal: RunWriter, observe: RunObserver) -> None:
-        suite, began = work.suite, journal.run.record
-        self._work, self._journal, self._observe = work, journal, observe
+    def __init__(self, work: RemainingWork, context: RunContext, writer: RunWriter, observe: RunObserver) -> None:
+        suite, began = work.suite, writer.run.record
+        self._work, self._writer, self._observe = work, writer, observe
         stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured_stacks}
         references = (suite.baseline, suite.control)
         overrides = {stack.name: stack.override for stack in suite.measured_stacks if stack.override != StackOverride()}
@@ -206,7 +206,7 @@ class RunLoop:
                 self._record(*ended)
             except (Unreachable, NotRecorded) as error:  # every later trial would fail for the same reason
                 return Stop(StopReason.ERROR, str(error))
-            self._observe(BlockEnded(self._journal.run))
+            self._observe(BlockEnded(self._writer.run))
             if self._failures.is_certain():
                 return Stop(StopReason.FAILING)
             if not self._recorded.issuperset(step.trial for step in block.trials):
@@ -256,7 +256,7 @@ class RunLoop:
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and update estimates, decisions and failures with them."""
         trials = self._units.check_trials(trial for trial, _ in ended)
-        self._journal.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
+        self._writer.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
         self._recorded |= {trial.trial for trial in trials}
         for trial in trials:
             self._estimates.learn(trial)

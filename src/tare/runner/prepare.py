@@ -11,7 +11,7 @@ from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import machine_recipe
 from tare.model.errors import SuiteError, to_tare_error
 from tare.model.image import Image, ImageSpec
-from tare.model.journal import RunRecord
+from tare.model.run_folder import RunRecord
 from tare.model.trial import Problem
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model.journal import WorkloadRecord
+from tare.model.run_folder import WorkloadRecord
 from tare.model.trial import Metric, Trial
 
 # Values beyond this cannot be squared; no quantity that a machine measures comes near.

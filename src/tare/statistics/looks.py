@@ -26,7 +26,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model.journal import WorkloadRecord
+from tare.model.run_folder import WorkloadRecord
 from tare.model.trial import Better, Trial
 from tare.statistics.anytime import MIN_VALUES_EARLY, SINGLE_STATEMENT_EVIDENCE, evidence_needed_together, has_interval
 from tare.statistics.grid import Grid, GridBuilder

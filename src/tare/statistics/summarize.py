@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.model.journal import Run, RunRecord, WorkloadRecord
+from tare.model.run_folder import Run, RunRecord, WorkloadRecord
 from tare.model.trial import Caution, Trial
 from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, min_value_count
 from tare.statistics.cells import CautionCount, Cell, with_caution

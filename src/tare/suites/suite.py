@@ -39,8 +39,6 @@ from tare.suites.tables import (
 _MAX_BYTES = 1 << 20
 _UNLIMITED = LimitsSpec(sys.maxsize, sys.maxsize)  # if [limits] has a fault, no workload gets a second one from it
 
-# --- what a suite is -----------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True)
 class PlannedWorkload:

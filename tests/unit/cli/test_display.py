@@ -17,7 +17,7 @@ from waiting import wait_until
 
 from tare.cli.console import CachedTable
 from tare.cli.progress import LineProgress, Screen, show_progress
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import RawOutput, Trial, Value
 from tare.plugins.workload import Workload
 from tare.runner.events import (

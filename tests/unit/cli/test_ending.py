@@ -17,7 +17,7 @@ from tare.cli.run import exit_with_status, show_end
 from tare.features.fleet.headline_cache import load_digests
 from tare.hosts.ledger import create_state_folder
 from tare.model.errors import TareError
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 from tare.model.trial import Stop, StopReason, Trial
 
 

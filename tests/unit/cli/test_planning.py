@@ -14,7 +14,7 @@ from fakes import Bench, Watcher, suite
 from golden import assert_as_reviewed
 from runs import REDIS, Trouble, make_run, make_trial, measured, run_in_turns
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.statistics.anytime import evidence_needed, log_evidence
 from tare.statistics.planning import blocks_needed, extra_blocks_needed, margin_reached
 from tare.statistics.ratios import compare

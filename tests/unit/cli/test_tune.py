@@ -18,8 +18,8 @@ from tare.cli.app import app
 from tare.hosts.tuning import SETTINGS, SettingsStore
 from tare.loads.http import Request
 from tare.model.errors import UsageError
-from tare.model.journal import RunRecord, RunWriter, WorkloadRecord, load_run
 from tare.model.machine import Tuning
+from tare.model.run_folder import RunRecord, RunWriter, WorkloadRecord, load_run
 from tare.runner.job import check_same
 
 Tune = Callable[..., tuple[int, str, str]]

@@ -9,7 +9,7 @@ import pytest
 from pages import Page, html_of, rendered
 from runs import DHRYSTONE, make_run, make_trial, measured
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.problems import StackStatus, find_failures
 from tare.statistics.summarize import summarize

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from runs import NGINX, believable_run, make_run, make_trial
 
-from tare.model.journal import Run, RunWriter, WorkloadRecord
+from tare.model.run_folder import Run, RunWriter, WorkloadRecord
 from tare.model.trial import Mark, MeasuredValue, Metric, RawOutput, Sweep
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart

@@ -19,7 +19,7 @@ from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measure
 from tare.__main__ import run as command
 from tare.cli.app import app
 from tare.model.errors import UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report import figure_files
 from tare.report.documents import escape_latex, escape_markdown
 from tare.report.writer import find_renderer, write_report

@@ -13,7 +13,7 @@ from pages import rendered, report_of
 from runs import believable_run, pairs, run_in_turns, write
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 from tare.model.trial import Footprint
 from tare.report import data_files as report_csv
 from tare.report.writer import find_renderer, format_names, write_report

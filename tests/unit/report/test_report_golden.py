@@ -22,8 +22,8 @@ from golden import assert_as_reviewed
 from rich.console import Console
 from runs import COSTS, believable_run, isolation_by_plugins
 
-from tare.model.journal import Run
 from tare.model.machine import Tuning
+from tare.model.run_folder import Run
 from tare.model.trial import LoweredSetting
 from tare.report.terminal import describe_conclusion, headline_table
 from tare.report.writer import find_renderer

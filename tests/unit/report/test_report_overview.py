@@ -14,7 +14,7 @@ from full_run import WORKLOADS, full_run
 from pages import html_of
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Metric
 from tare.report.html.page import render
 from tare.report.numbers import format_cost

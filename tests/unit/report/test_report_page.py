@@ -14,7 +14,7 @@ from pages import Page, html_of
 from runs import MACHINE, believable_run, make_run, make_trial, measured, pairs, write
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 from tare.model.trial import Caution, Footprint, Limits, LimitsCheck, Mark, Metric, ObservedLimits
 from tare.report.writer import find_renderer, write_report
 from tare.statistics.summarize import summarize

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from runs import NGINX, REDIS, STARTUP, isolation_by_plugins, make_run, make_trial, measured
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Caution, Family, Metric, Trial
 from tare.report.terminal import headline_table
 from tare.report.writer import find_renderer, format_names

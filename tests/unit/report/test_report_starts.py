@@ -11,7 +11,7 @@ import pytest
 from pages import Page, html_of
 from runs import STARTUP, make_run, make_trial, measured
 
-from tare.model.journal import Run, RunWriter, WorkloadRecord
+from tare.model.run_folder import Run, RunWriter, WorkloadRecord
 from tare.model.trial import Metric, RawOutput, Sweep, Trial
 from tare.report.html.trials import start_rows
 from tare.report.trial_facts import density_stops

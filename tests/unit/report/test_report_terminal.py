@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console, RenderableType
 from runs import DHRYSTONE, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric
 from tare.report.numbers import cut, format_plus_minus
 from tare.report.terminal import describe_conclusion, headline_table, usual_value_table

@@ -12,7 +12,7 @@ from pages import html_of
 from runs import isolation_by_plugins, make_run, make_trial, measured, pairs
 
 from tare.model.isolation import Isolation
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Caution, Family, Footprint, Mark, Trial
 from tare.report.svg_axes import quantity_axis, quantity_ticks
 from tare.report.tradeoff import (

@@ -13,7 +13,7 @@ from full_run import STACKS, WORKLOADS
 from pages import Page, html_of
 from runs import CALM, make_run, make_trial, measured, pairs, run_in_turns
 
-from tare.model.journal import Run, RunWriter
+from tare.model.run_folder import Run, RunWriter
 from tare.model.trial import RawOutput, Turn
 from tare.report.html import trials as module
 from tare.report.html.sparklines import draw_series, draw_turns_by_workload

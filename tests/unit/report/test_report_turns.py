@@ -10,7 +10,7 @@ from pages import Page, html_of
 from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.charts import SLOWEST, STEAL
 from tare.report.html import sparklines

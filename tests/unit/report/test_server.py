@@ -21,7 +21,7 @@ from runs import make_run, pairs, write
 from waiting import ENOUGH_SECONDS, comes_true, wait_until
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, RunWriter, load_run
+from tare.model.run_folder import Run, RunWriter, load_run
 from tare.report import server as serving
 from tare.report.server import REFRESH_SECONDS, ReportServer, ServedReport, serve_report
 from tare.report.writer import write_report

@@ -13,7 +13,7 @@ from fakes import Bench, suite
 from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
-from tare.model.journal import WorkloadRecord
+from tare.model.run_folder import WorkloadRecord
 from tare.model.trial import Metric, RawOutput, Value
 from tare.runner.decisions import Decisions
 from tare.runner.loop import shorten_to_fit

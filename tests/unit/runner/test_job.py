@@ -12,8 +12,8 @@ from runs import make_run, make_trial, measured, write
 from tare.hosts.local import LocalHost
 from tare.hosts.process import STOP_REQUESTED
 from tare.model.errors import UsageError
-from tare.model.journal import RunWriter
 from tare.model.machine import Facts, Hosts, SshTarget
+from tare.model.run_folder import RunWriter
 from tare.runner.context import RunHosts
 from tare.runner.job import check_same, machines_by_role, new_job, resume_job
 from tare.suites.plan import plan
@@ -25,7 +25,7 @@ SUITE = parse_suite('[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "startup
 
 def test_the_folder_of_a_run_that_ended_before_its_first_trial_is_reused(tmp_path: Path) -> None:
     write(make_run([], folder=tmp_path / "run"))
-    assert new_job(SUITE, tmp_path / "run").journal.folder == tmp_path / "run"
+    assert new_job(SUITE, tmp_path / "run").writer.folder == tmp_path / "run"
 
 
 def test_the_folder_of_a_run_with_a_trial_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fakes import Bench, suite
 from runs import SPEED, make_run, make_trial, measured
 from tare_fake.noise import DRAWS, Shape, shaped
 
-from tare.model.journal import Run, WorkloadRecord, load_run
+from tare.model.run_folder import Run, WorkloadRecord, load_run
 from tare.model.trial import Trial
 from tare.runner.decisions import Decisions
 from tare.statistics.cells import DECIDED, Cell

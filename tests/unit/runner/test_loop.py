@@ -18,8 +18,8 @@ from tare_fake.technology import FakeHost
 from tare_fake.workload import Odd
 
 from tare.model.errors import TrialFailed
-from tare.model.journal import RunWriter, load_raw
 from tare.model.machine import Facts
+from tare.model.run_folder import RunWriter, load_raw
 from tare.model.trial import LimitsCheck, LimitsSpec, ObservedLimits, Problem, RawOutput
 from tare.plugins.workload import MeasurementContext
 from tare.runner.events import RunEvent, TrialBegins

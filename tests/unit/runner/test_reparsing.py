@@ -8,7 +8,7 @@ from pathlib import Path
 from fakes import Bench, record, suite
 
 from tare.cli.reparse import _workload_as_recorded, reparse
-from tare.model.journal import RunWriter, WorkloadRecord, load_run
+from tare.model.run_folder import RunWriter, WorkloadRecord, load_run
 from tare.model.trial import LoweredSetting, MeasuredValue, RawOutput, Trial
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed

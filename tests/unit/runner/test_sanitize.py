@@ -11,7 +11,7 @@ import pytest
 from fakes import Bench, Watcher, suite
 from tare_fake.workload import Odd
 
-from tare.model.journal import load_raw
+from tare.model.run_folder import load_raw
 from tare.model.trial import Caution, Footprint, Mark, RawOutput, Trial
 from tare.runner.sanitize import MASK, drop_unserializable, find_secret_names, redact_secrets, redact_settings
 

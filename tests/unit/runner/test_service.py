@@ -27,7 +27,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
-from tare.model.journal import RunWriter
+from tare.model.run_folder import RunWriter
 from tare.model.trial import Output, RawOutput, Service
 from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload

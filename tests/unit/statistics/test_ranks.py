@@ -11,7 +11,7 @@ import pytest
 from runs import DHRYSTONE, SPEED, believable_run, make_run, make_trial
 
 from tare.features.papers.claims import IntervalEstimate, Region, RegionVerdict, locate_interval
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Better, MeasuredValue
 from tare.statistics.anytime import widths_per_deviation
 from tare.statistics.cells import Cell, Spread, Verdict

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from runs import DHRYSTONE, MACHINE, make_run, make_trial, measured
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Better, Metric
 from tare.report import data_files as report_csv
 from tare.report import data_files as report_json

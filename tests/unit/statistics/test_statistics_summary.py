@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from runs import MACHINE, make_run, make_trial, measured, pairs
 
-from tare.model.journal import Run
 from tare.model.machine import FileSystem
+from tare.model.run_folder import Run
 from tare.model.trial import Better, Caution, Family, Trial
 from tare.report.findings import create_findings
 from tare.report.problems import describe_robustness

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Metric, Trial
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize

@@ -21,8 +21,8 @@ from tare.features.advise.unit_costs import PriceList, read_price_list
 from tare.features.compare.comparability import machine_differences
 from tare.model.errors import UsageError
 from tare.model.isolation import LEVELS, Isolation, IsolationLevel
-from tare.model.journal import Run
 from tare.model.machine import Facts
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.model.units import format_duration, format_size
 from tare.report.tradeoff import UNKNOWN, find_isolation

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tare.features.advise.advice import Advice
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.units import format_setting
 
 _SUITE_FILE = "next.toml"

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, load_run
 from tare.model.operations import OPERATION_KINDS, USER
+from tare.model.run_folder import Run, load_run
 from tare.statistics.bootstrap import Draws, bootstrap_means, bootstrap_weights
 from tare.statistics.descriptive import centers
 from tare.statistics.grid import build_grid

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, RunRecord
 from tare.model.machine import Facts
+from tare.model.run_folder import Run, RunRecord
 from tare.model.trial import Limits, Trial
 from tare.model.units import format_count, format_size, to_singular
 

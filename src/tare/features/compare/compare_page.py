@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tare.features.compare.changes import RatioChange
 from tare.features.compare.compare_text import answer, shown_cells
 from tare.features.compare.run_comparison import ComparisonResult
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report import charts
 from tare.report.chart_svg import Chart, Drawing, RowChart, draw_colored_group
 from tare.report.chart_theme import BETTER, SAME, WIDTH, SeriesStyle

@@ -28,7 +28,7 @@ from tare.features.compare.run_series import (
     require_stacks,
 )
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import RunRecord, load_record, load_run
+from tare.model.run_folder import RunRecord, load_record, load_run
 from tare.report.answer import GateOutcome
 from tare.statistics.cells import Cell, verdict_of_side
 from tare.statistics.ratios import classify_side, exp_bounded

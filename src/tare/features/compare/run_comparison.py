@@ -20,7 +20,7 @@ from tare.features.compare.comparability import (
 from tare.features.compare.gate import GateCondition, GateResult, find_confounding_cells, judge_gate
 from tare.features.compare.run_series import format_points, measured_points, require_stack, select_stacks, stacks_of
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tare.features.compare.changes import stack_logs
 from tare.features.compare.comparability import units_of
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.statistics.cells import Cell
 from tare.statistics.summarize import summarize
 from tare.statistics.summary import Summary

@@ -23,7 +23,7 @@ import typer
 from tare.cli.arguments import read_run
 from tare.model.errors import UsageError
 from tare.model.files import convert_write_errors
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.telemetry.parquet import COLUMNS
 

@@ -32,8 +32,8 @@ from tare.features.fleet.random_effects import (
     outlier_p_values,
 )
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import RunRecord, load_record
 from tare.model.machine import Facts
+from tare.model.run_folder import RunRecord, load_record
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import DECIDED, Cell, Verdict, verdict_of_side
 from tare.statistics.ratios import classify_side, exp_bounded

@@ -33,7 +33,7 @@ from tare.features.fleet.state import (
     save,
 )
 from tare.model.errors import TareError, UsageError, format_os_error
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.runner.schedule import DurationEstimates
 from tare.suites.plan import Block, estimate_total_seconds, plan_to_run, select_remaining
 from tare.suites.suite import Suite

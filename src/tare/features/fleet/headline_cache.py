@@ -32,7 +32,7 @@ from tare.features.fleet.random_effects import MachineSample, summarize_machine
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
 from tare.model.files import make_within, write_within
-from tare.model.journal import Run, load_run
+from tare.model.run_folder import Run, load_run
 from tare.statistics.cells import Cell
 from tare.statistics.ratios import LARGEST_LOGARITHM
 from tare.telemetry.parquet import open_sandboxed_database

@@ -27,7 +27,7 @@ from tare.features.papers.claims_text import (
 )
 from tare.features.papers.judging import ClaimVerdict, Judgement, Judgements, PointVerdict, is_judged
 from tare.model.errors import UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.chart_svg import FramedFigure
 from tare.report.html.trials import Anchors
 from tare.report.rendering import FeatureSection, render_section

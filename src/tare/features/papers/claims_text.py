@@ -21,7 +21,7 @@ from tare.features.papers.judging import (
     judge,
     no_judgement_error,
 )
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.units import format_quantity
 from tare.report.answer import Answer, AnswerColumn, AnswerRow
 from tare.report.numbers import format_change, format_interval, format_ratio, join_names

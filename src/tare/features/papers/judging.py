@@ -18,7 +18,7 @@ from tare.features.papers.claims import Claim, Claims, ClaimSource, RegionVerdic
 from tare.features.papers.matching import ClaimMatch, ClaimMatcher, ClaimPoint
 from tare.guests.user_guest import UserGuest
 from tare.model.errors import TareError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.plugins import registry
 from tare.statistics.anytime import e_bh
 from tare.suites.stacks import find_required_setting, split_stack

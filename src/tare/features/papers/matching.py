@@ -12,7 +12,7 @@ from typing import Any, Literal
 from tare.features.compare.comparability import stable_proof
 from tare.features.compare.run_series import select_stacks, stacks_of
 from tare.features.papers.claims import FOOTPRINT, Claim, ClaimSource, IntervalEstimate
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import MeasuredValue, Metric, Trial
 from tare.plugins import registry
 from tare.statistics.anytime import min_value_count

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.features.papers.classical import ClassicalRow, ClassicalTests, GroupTest, Pairs, run_classical_tests
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.documents import escape_markdown
 from tare.report.numbers import format_plus_minus, point

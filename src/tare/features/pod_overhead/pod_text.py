@@ -16,7 +16,7 @@ from tare.features.pod_overhead.overhead import (
     pod_overheads,
     rate_declared_amount,
 )
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.documents import escape_markdown, format_table_line
 from tare.report.html.trials import Anchors

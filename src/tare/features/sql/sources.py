@@ -19,7 +19,7 @@ from tare import __version__
 from tare.features.sql.schema import DECISIONS
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import RunRecord, load_record, load_run, read_trial
+from tare.model.run_folder import RunRecord, load_record, load_run, read_trial
 from tare.report.data_files import FORMAT, create_document
 from tare.statistics.summarize import summarize
 

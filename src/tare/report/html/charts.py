@@ -12,7 +12,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tare.model.journal import Run, WorkloadRecord
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import Footprint, LayerCost, Mark, Metric, Sweep, Trial
 from tare.model.units import format_duration, format_size
 from tare.report import charts, curve_charts

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from tare.model.journal import Run, WorkloadRecord
 from tare.model.machine import Facts, Tuning
+from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import Limits, LimitsCheck, Trial
 from tare.model.units import format_count, format_duration, format_size
 from tare.plugins.feature import call_hooks

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.model.units import format_duration, format_size
 from tare.report.chart_svg import Area, Chart, Drawing, draw_colored_group, draw_path, draw_text

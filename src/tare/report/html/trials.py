@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tare.model.errors import UsageError
-from tare.model.journal import Run, WorkloadRecord, load_raw
+from tare.model.run_folder import Run, WorkloadRecord, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial
 from tare.model.units import format_duration, format_quantity
 from tare.report.html.sparklines import TurnDrawings, draw_trace

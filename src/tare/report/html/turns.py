@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean, median
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import MeasuredValue, Trial, Turn
 from tare.report.charts import SLOWEST, TurnBar
 from tare.statistics.outcomes import select_latest

@@ -25,8 +25,8 @@ from tare.features.advise.profiler.profile import (
     dump_profile,
 )
 from tare.features.advise.unit_costs import FOLDER, load_orientation_prices, read_price_list
-from tare.model.journal import Run
 from tare.model.operations import OPERATION_KINDS
+from tare.model.run_folder import Run
 from tare.suites.suite import parse_suite
 
 _REQUESTS = 1_000_000

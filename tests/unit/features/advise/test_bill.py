@@ -15,7 +15,7 @@ from tare.features.advise.cost_model import REST, CostBreakdown, CostEstimate, p
 from tare.features.advise.profiler.profile import CallCount, Counts, Profile, Usage
 from tare.features.advise.unit_costs import read_price_list
 from tare.model.errors import UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 
 
 def bills(of: OperationCounts, run: Run) -> dict[str, CostBreakdown]:

@@ -29,7 +29,7 @@ def test_the_stacks_that_are_named_have_their_prices_measured(jobs: list[tuple[J
     out = tmp_path / "run"
     assert run(app, ["prices", "--on", "native, gvisor", "--budget", "90s", "--out", str(out)]) == 0
     ((job, name),) = jobs
-    assert (name, job.journal.folder) == ("prices", out)
+    assert (name, job.writer.folder) == ("prices", out)
     assert [stack.name for stack in job.suite.stacks] == ["native", "gvisor"]
     assert job.suite.budget_seconds == 90
     assert list(job.suite.by_name) == ["prices", "network-prices"]

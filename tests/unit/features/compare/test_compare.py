@@ -11,7 +11,7 @@ import pytest
 from compared import STACKS, Compare, changed, ends, made, with_trials
 from documents import DOCS
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Status, Trial
 
 # --- one run ---------------------------------------------------------------------------------------------------------

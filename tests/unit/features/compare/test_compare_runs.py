@@ -13,8 +13,8 @@ from compared import STACKS, Compare, changed, draw, ends, made, on_machine, pai
 from pages import Page
 from runs import DHRYSTONE, NGINX, SPEED, STARTUP, make_run, make_trial
 
-from tare.model.journal import Run
 from tare.model.machine import Tuning
+from tare.model.run_folder import Run
 from tare.model.trial import Limits, LimitsCheck, MeasuredValue, ObservedLimits, Trial
 
 WORSE = ("--fail-on", "worse")

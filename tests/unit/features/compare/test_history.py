@@ -16,7 +16,7 @@ from nights import KERNELS, nights
 from runs import write
 
 from tare.features.compare.history_page import _format_day
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 History = Call
 STEP = [0.97] * 12 + [0.90] * 12  # from the 13th of November on

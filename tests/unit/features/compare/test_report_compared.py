@@ -21,7 +21,7 @@ from runs import believable_run
 from tare.features.compare.compare_page import build_overview
 from tare.features.compare.compare_page import render as compared
 from tare.features.compare.run_comparison import CompareOptions, compare_runs, compare_stacks
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.overview import HeadlineColumn, create_overview
 
 STACKS = {"native": 1.0, "docker": 0.9, "gvisor": 0.5}

@@ -23,7 +23,7 @@ from tare.features.export.openmetrics import (
     samples_of,
 )
 from tare.model.errors import UsageError
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.telemetry.parquet import COLUMNS as ALL_COLUMNS
 
 SERIES = re.compile(r"^([a-z_]+)\{(.*)\} (\S+) (\d+\.\d{3})$")

@@ -23,7 +23,7 @@ from tare.features.fleet import fleet_page as chart_of_machines
 from tare.features.fleet import fleet_page as page_of_fleet
 from tare.features.fleet.comparison import false_share_per_cell
 from tare.features.fleet.random_effects import half_width
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 
 LARGE = replace(MACHINE, cpu_model="Imaginary CPU 12000", cpus=16)
 LEVELS = {"docker": 0.9, "crun": 1.0, "gvisor": 0.5}

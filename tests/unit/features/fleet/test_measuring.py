@@ -16,7 +16,7 @@ from tare.features.fleet.ansible import Playbooks, TaskResult
 from tare.features.fleet.controller import Controller, FleetOptions, StopRequested, files_to_upload, select_blocks
 from tare.features.fleet.state import Fleet, Member, read, save
 from tare.model.errors import TareError, UsageError
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.suites.suite import parse_suite
 
 SUITE = parse_suite(

@@ -23,7 +23,7 @@ from tare.features.fleet.headline_cache import CACHE_FILE, load_digests, read_ca
 from tare.features.fleet.random_effects import MachineSample
 from tare.hosts.local import sha256_of
 from tare.model.errors import UsageError
-from tare.model.journal import FORMAT, Run, RunWriter, load_record, load_run
+from tare.model.run_folder import FORMAT, Run, RunWriter, load_record, load_run
 
 Short = RunDigest[MachineSample]
 _MACHINES, _BLOCKS = 3, 2

@@ -12,7 +12,7 @@ from claimed import text_of
 from compared import STACKS, made, with_trials
 from runs import believable_run, make_run, write
 
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Caution
 
 WHOLE: list[dict[str, object]] = [

@@ -21,7 +21,7 @@ from tare.features.papers.claims_page import (
     lay_out_panels,
 )
 from tare.features.papers.judging import judge
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize

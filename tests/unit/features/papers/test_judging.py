@@ -12,7 +12,7 @@ from compared import STACKS, changed, ends, made, with_trials
 from runs import DHRYSTONE, REDIS, make_run, make_trial, measured, write
 
 from tare.features.papers.judging import judge, no_judgement_error
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.model.trial import Caution, Footprint, Status, Trial
 from tare.statistics.summarize import summarize
 

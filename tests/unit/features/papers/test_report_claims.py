@@ -16,7 +16,7 @@ from tare.features.papers.claim_file import published_claims_path, read_claims
 from tare.features.papers.claims_page import section_fields
 from tare.features.papers.judging import judge
 from tare.model.errors import UsageError
-from tare.model.journal import Run
+from tare.model.run_folder import Run
 from tare.report.html.trials import trial_anchors
 from tare.statistics.summarize import summarize
 

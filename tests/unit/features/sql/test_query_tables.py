@@ -22,7 +22,7 @@ from tare.features.sql import schema
 from tare.features.sql.query import run_query
 from tare.features.sql.sources import JournalEnds, find_journal_ends, find_sources
 from tare.model.errors import UsageError
-from tare.model.journal import load_run
+from tare.model.run_folder import load_run
 from tare.model.trial import Caution, Mark, MeasuredValue, Turn
 from tare.report.data_files import cell_fields
 from tare.report.writer import write_report

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from runs import MACHINE, believable_run, make_run, make_trial, measured, write
 
-import tare.model.journal
+import tare.model.run_folder
 from tare.model.errors import NotRecorded, UsageError
-from tare.model.journal import FORMAT, RunWriter, holds_no_trial, load_raw, load_run, replace_trials
+from tare.model.run_folder import FORMAT, RunWriter, holds_no_trial, load_raw, load_run, replace_trials
 from tare.model.trial import Caution, Footprint, Mark, RawOutput, Stop, StopReason, Trial
 
 VALUES = (measured("speed", 21.5e6),)
@@ -326,7 +326,7 @@ def test_a_journal_that_is_written_knows_its_run_without_reading_it(
     trial = make_trial("native", 0, [measured("speed", 1.0)])
     own.append((trial, ()))
     own.end(Stop(StopReason.ERROR, "the machine is lost"))
-    monkeypatch.setattr(tare.model.journal, "read_trial", None)
+    monkeypatch.setattr(tare.model.run_folder, "read_trial", None)
     known = own.run
     monkeypatch.undo()
     assert (known, known.digest) == (load_run(own.folder), load_run(own.folder).digest)
@@ -336,7 +336,7 @@ def test_a_journal_that_is_written_knows_its_run_without_reading_it(
 def test_a_line_that_is_too_long_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write(believable_run(tmp_path / "run", blocks=1))
     number = (run / "trials.jsonl").read_bytes().count(b"\n")
-    monkeypatch.setattr(tare.model.journal, "_LONGEST_LINE", 100_000)
+    monkeypatch.setattr(tare.model.run_folder, "_LONGEST_LINE", 100_000)
     with (run / "trials.jsonl").open("ab") as file:
         file.write(100_001 * b"x")
     with pytest.raises(UsageError, match=f"trials.jsonl:{number + 1}: more than"):
