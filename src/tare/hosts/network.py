@@ -37,7 +37,14 @@ from dataclasses import dataclass, replace
 
 from tare.hosts.host import Host
 from tare.hosts.ledger import EphemeralLedger, Ledger, UndoStep
-from tare.hosts.subnet import MACHINES_OFFSET, NOBODY, RUN_PREFIX, block_external_traffic, routed_networks, take_subnet
+from tare.hosts.subnet import (
+    MACHINES_OFFSET,
+    NO_ADDRESS,
+    RUN_PREFIX,
+    block_external_traffic,
+    routed_networks,
+    take_subnet,
+)
 from tare.hosts.tuning import CLIENT_SYSCTLS
 from tare.model.errors import TareError, TrialFailed
 
@@ -313,9 +320,9 @@ def create_routed_network(ledger: Ledger, clients: Sequence[Ledger], prefix: str
 
 
 def source_address(host: Host, target: str) -> str:
-    """Return the source address of a host's packets to a target; `NOBODY` if the host's route has none."""
+    """Return the source address of a host's packets to a target; `NO_ADDRESS` if the host's route has none."""
     routes = json.loads(host.run("ip", "-json", "route", "get", target, timeout=_SECONDS).text)
-    return str(routes[0].get("prefsrc", NOBODY))
+    return str(routes[0].get("prefsrc", NO_ADDRESS))
 
 
 def _forwarding_rules(prefix: str) -> tuple[tuple[str, ...], ...]:
@@ -326,7 +333,7 @@ def _forwarding_rules(prefix: str) -> tuple[tuple[str, ...], ...]:
 
 @contextlib.contextmanager
 def _create_bridge(
-    ledger: Ledger, prefix: str, elsewhere: Sequence[ipaddress.IPv4Network] = (), allowed: Sequence[str] = (NOBODY,)
+    ledger: Ledger, prefix: str, elsewhere: Sequence[ipaddress.IPv4Network] = (), allowed: Sequence[str] = (NO_ADDRESS,)
 ) -> Iterator[Network]:
     """Context manager: create the bridge and the machine's port, in a free subnet that overlaps none of `elsewhere`.
 

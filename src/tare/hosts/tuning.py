@@ -192,8 +192,8 @@ def _summarize(values: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class SettingResult:
-    """Outcome of a change: the value before and now, and the kernel's reason if it refused the change."""
+class FileResult:
+    """Result for one file of a setting: the value before and now, and the kernel's reason if it refused the change."""
 
     path: str
     result: Result
@@ -240,7 +240,7 @@ class SettingsStore:
         """Return whether the record is from an earlier boot of the machine."""
         return self.record.exists() and not self._read_changes()
 
-    def apply(self) -> Iterator[SettingResult]:
+    def apply(self) -> Iterator[FileResult]:
         """Change the files that differ from their targets; yield the outcome of each change. Raises TareError.
 
         Each step of the iterator changes one file. The record of all changes is on the disk before the first change.
@@ -258,7 +258,7 @@ class SettingsStore:
         for path, target in todo.items():
             yield self._set(path, first[path], target)
 
-    def restore(self) -> Iterator[SettingResult]:
+    def restore(self) -> Iterator[FileResult]:
         """Restore the first values, the last change first; yield the outcome of each file. Raises TareError.
 
         The record stays if the kernel refuses a value.
@@ -269,28 +269,28 @@ class SettingsStore:
             if now == change.before:
                 continue
             if not now:
-                yield SettingResult(change.path, "gone", change.before, "")
+                yield FileResult(change.path, "gone", change.before, "")
             elif now not in change.written:
-                yield SettingResult(change.path, "somebody else's", change.before, now)
+                yield FileResult(change.path, "somebody else's", change.before, now)
             else:
                 done = self._set(change.path, now, change.before)
                 refused |= done.result == "refused"
-                yield done if done.result == "refused" else SettingResult(change.path, "put back", now, change.before)
+                yield done if done.result == "refused" else FileResult(change.path, "put back", now, change.before)
         if not refused:
             self.record.unlink(missing_ok=True)
 
-    def _set(self, path: str, before: str, target: str) -> SettingResult:
+    def _set(self, path: str, before: str, target: str) -> FileResult:
         """Write a value; write the earlier value again if the kernel changes or refuses the new one."""
         try:
             self._write(path, target)
             now = parse_value(self.read(path))
             if now == target:
-                return SettingResult(path, "set", before, now)
+                return FileResult(path, "set", before, now)
             # `restore` recognizes tare's values by the record, which does not have the kernel's version.
             self._write(path, before)
         except OSError as error:
-            return SettingResult(path, "refused", before, parse_value(self.read(path)), format_os_error(error))
-        return SettingResult(path, "refused", before, parse_value(self.read(path)), f"it becomes {now}")
+            return FileResult(path, "refused", before, parse_value(self.read(path)), format_os_error(error))
+        return FileResult(path, "refused", before, parse_value(self.read(path)), f"it becomes {now}")
 
     def _write(self, path: str, text: str) -> None:
         # Unbuffered: the kernel takes a whole value in one write(2), and its error must be raised here.

@@ -1,4 +1,8 @@
-"""Error classes, and the hint for an unknown name. Only `__main__` prints errors, in two lines, and exits."""
+"""Error classes, and the hint for an unknown name.
+
+Only `__main__` prints errors and exits. It prints two lines, `error: …` and `hint: …`, for each error, and for each
+fault of a `SuiteError`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from tare.model.trial import Output
 
-_QUOTED_FIRST, _QUOTED_LAST = 300, 150
+_QUOTED_FIRST, _QUOTED_LAST = 300, 150  # characters from the beginning and the end of a long output
 # Ratio of `difflib`. Its default of 0.6 for whole names is too low for parts: two short words often reach it by chance.
 _PART_SIMILARITY = 0.75
 
@@ -28,7 +32,11 @@ class TareError(Exception):
 
 
 class SuiteError(TareError):
-    """Faults of a suite or another file of the user. Raised before anything starts, with all faults."""
+    """All faults of a suite, or of another file that the user wrote.
+
+    The other files describe an application or the claims of a paper, or are Compose files. A suite may also come from
+    command-line arguments, and its faults include those that only its images show. Raised before any trial starts.
+    """
 
     exit_code = 2
 
@@ -68,7 +76,7 @@ class Unschedulable(TrialFailed):
 
 
 class Unreachable(TrialFailed):
-    """Machine over SSH that does not respond, or that refuses tare."""
+    """Machine that tare cannot use over SSH: no response, a lost connection, or a refused key or login."""
 
 
 class Rebooted(TareError):
@@ -80,7 +88,12 @@ class NotRecorded(TareError):
 
 
 def to_tare_error(error: Exception) -> TareError:
-    """Convert any exception into a TareError. One that is no OSError is reported as a bug of a plug-in or of tare."""
+    """Convert any exception into a TareError.
+
+    A TareError is returned as it is. An OSError with the operating system's reason becomes a message with this reason.
+    Any other exception, even an OSError that Python code raised without a reason, is reported as a bug of a plug-in or
+    of tare.
+    """
     if isinstance(error, TareError):
         return error
     if isinstance(error, OSError) and error.strerror:
@@ -100,7 +113,10 @@ def quote_output(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault of a file: the message names the key and the problem, the hint the text to write instead."""
+    """Fault of a file: the message states the problem, and where the file has a key for it, names the key.
+
+    The hint states the remedy, such as the text to write instead.
+    """
 
     message: str
     hint: str

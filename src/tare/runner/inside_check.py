@@ -1,9 +1,10 @@
 """Inside check: comparison of the conditions of a process in each stack with those in the baseline.
 
-Conditions are the environment, host name, mounts, devices, capabilities, limits, umask, locale and time zone of one
-process in an instance (programs/inspect.c). A technology declares those that it cannot make equal
-(`expected_differences`); any other difference is a caution on all trials of the stack. docs/decisions/guests.md has the
-reasons.
+A *stack* is a technology, or several nested ones, in which workloads are measured; the *baseline* is the stack that all
+others are compared with. Conditions are the environment, host name, mounts, devices, capabilities, limits, umask,
+locale and time zone of one process in an instance (programs/inspect.c). A technology declares the conditions that it
+cannot make equal (`expected_differences`). Any other difference is a caution on all trials of the stack.
+docs/decisions/guests.md has the reasons.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from tare.runner.trial_log import TrialLog
 INSPECT = "/usr/lib/tare/inspect"
 _INSPECT_SECONDS = 30.0
 _MAX_SHOWN = 3  # differences in the text of a caution
-# Mount options that change what a program can do there; the others are parameters of the file system.
+# Mount options that change what a program can do with the mount's files; others are parameters of the file system.
 _OPTIONS = frozenset(("ro", "rw", "nosuid", "nodev", "noexec"))
-# A trial records the root's file system in `file_systems`; the workload asks for the data volume.
+# Technologies differ in the file systems of the root and of the data volume, and only some workloads use them. So the
+# reports compare these two for each trial (`Trial.file_systems`), instead of once for each stack as is done here.
+# A volume is also mounted only for the workloads that request it, so its presence depends on the first trial.
 _NOT_COMPARED = frozenset(("mount /", f"mount {VOLUME}"))
 
 Conditions = Mapping[str, str]
@@ -31,55 +34,62 @@ Conditions = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Difference:
-    """Condition whose value in a stack is not that in the baseline.
+    """Condition with different values in a stack and in the baseline.
 
-    `here` is the value in the stack. A value is None if the condition is absent, as a mount may be. `pattern` and
+    `value` is the stack's value. A value is None where the condition, such as a mount, is absent. `pattern` and
     `reason` are an entry of a technology's `expected_differences`, and empty if no technology declares the difference.
     """
 
     name: str
-    here: str | None
-    baseline: str | None
+    value: str | None
+    baseline_value: str | None
     pattern: str = ""
     reason: str = ""
 
     def __str__(self) -> str:
-        here, there = (repr(value) if value is not None else "absent" for value in (self.here, self.baseline))
-        return f"{self.name} is {here}, the baseline's {there}"
+        value, expected = ("absent" if each is None else repr(each) for each in (self.value, self.baseline_value))
+        return f"{self.name} is {value}, the baseline's {expected}"
 
 
 @dataclass
 class InsideCheck:
-    """Conditions of each stack of a run, read once, and their differences from the baseline's."""
+    """Conditions of each stack of a run, read once, and their differences from the baseline's.
 
-    baseline: str
+    `baseline_stack` is the name of the baseline. `stacks` has the technologies of each stack by its name.
+    """
+
+    baseline_stack: str
     stacks: Mapping[str, Sequence[Technology]]
     _conditions: dict[str, Conditions] = field(default_factory=dict)
 
     def read(self, stack: str, inside: Host) -> None:
-        """Read the conditions in an instance of a stack, the first time only, even if they could not be read then."""
-        if stack not in self._conditions:  # conditions follow from the technology: once a run is enough
+        """Read the conditions in an instance of a stack, unless an earlier call has done so for the stack.
+
+        A failed attempt is not repeated: the conditions of the stack stay unknown.
+        """
+        if stack not in self._conditions:  # conditions follow from the technology: all instances have the same
             self._conditions[stack] = read_conditions(inside)
 
     def differences(self, stack: str) -> tuple[Difference, ...]:
         """Return a stack's differences from the baseline; empty if the conditions of one of the two are unknown."""
-        here, there = self._conditions.get(stack), self._conditions.get(self.baseline)
-        if not here or not there:
+        conditions, expected = self._conditions.get(stack), self._conditions.get(self.baseline_stack)
+        if not conditions or not expected:
             return ()
-        technologies = (*self.stacks[stack], *self.stacks[self.baseline])
-        return compare_conditions(here, there, technologies)
+        technologies = (*self.stacks[stack], *self.stacks[self.baseline_stack])
+        return compare_conditions(conditions, expected, technologies)
 
     def record_differences(self, stack: str, log: TrialLog) -> None:
         """Add the differences of a stack to the log of its trial.
 
-        Undeclared differences become a caution. Declared ones, grouped by their reasons, become part of the proof.
+        Undeclared differences become a caution. Declared differences, grouped by their reasons, become an entry of the
+        trial's proof, the recorded facts that show which software really ran in the instance.
         """
         differences = self.differences(stack)
         if undeclared := [each for each in differences if not each.reason]:
             more = f"; and {len(undeclared) - _MAX_SHOWN} more" if len(undeclared) > _MAX_SHOWN else ""
             log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MAX_SHOWN])) + more))
-        if known := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
-            log.proof += (("not equal inside", "; ".join(known)),)
+        if declared := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
+            log.proof += (("not equal inside", "; ".join(declared)),)
 
 
 def read_conditions(inside: Host) -> Conditions:
@@ -91,7 +101,8 @@ def read_conditions(inside: Host) -> Conditions:
 def parse_conditions(text: str) -> dict[str, str]:
     """Return conditions by name from the output of `inspect`, lines of NAME, a tab and VALUE.
 
-    Of several mounts at a path, the last counts, as it hides the others.
+    The mounts of the root and of the data volume are left out (`_NOT_COMPARED`). If several mounts have the same path,
+    the last one counts, because it hides the others.
     """
     conditions = {}
     for line in text.splitlines():
@@ -104,9 +115,11 @@ def parse_conditions(text: str) -> dict[str, str]:
 
 
 def _describe_mount(path: str, file_system: str, options: str) -> str:
-    """Return a mount's file system and relevant options, or only the access to it, below /proc and /sys/firmware.
+    """Return the file system of a mount and its options that matter to programs.
 
-    Runtimes protect the same paths there by different mounts (tmpfs, /dev/null, a read-only bind mount), to one effect.
+    For mounts below /proc and /sys/firmware, return only whether the path is hidden, read-only or writable: container
+    runtimes protect the same paths there by different mounts (tmpfs, /dev/null, a read-only bind mount), with the same
+    effect.
     """
     relevant = [each for each in options.split(",") if each in _OPTIONS]
     if path.startswith(("/proc/", "/sys/firmware")):
@@ -115,17 +128,20 @@ def _describe_mount(path: str, file_system: str, options: str) -> str:
 
 
 def compare_conditions(
-    here: Conditions, baseline: Conditions, technologies: Iterable[Technology]
+    conditions: Conditions, baseline_conditions: Conditions, technologies: Iterable[Technology]
 ) -> tuple[Difference, ...]:
-    """Return the conditions that differ, by name, each with the first matching entry of `expected_differences`."""
-    reasons = [each for technology in technologies for each in technology.expected_differences.items()]
+    """Return the differences between the conditions of a stack and of the baseline, sorted by the conditions' names.
+
+    Each has the first entry of the technologies' `expected_differences` that matches the condition's name.
+    """
+    declared = [entry for technology in technologies for entry in technology.expected_differences.items()]
     return tuple(
-        Difference(name, here.get(name), baseline.get(name), *_find_reason(name, reasons))
-        for name in sorted(here.keys() | baseline.keys())
-        if here.get(name) != baseline.get(name)
+        Difference(name, conditions.get(name), baseline_conditions.get(name), *_find_entry(name, declared))
+        for name in sorted(conditions.keys() | baseline_conditions.keys())
+        if conditions.get(name) != baseline_conditions.get(name)
     )
 
 
-def _find_reason(name: str, reasons: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _find_entry(name: str, declared: Sequence[tuple[str, str]]) -> tuple[str, str]:
     """Return the first pair of pattern and reason whose pattern matches a condition's name; two empty texts if none."""
-    return next(((pattern, reason) for pattern, reason in reasons if fnmatchcase(name, pattern)), ("", ""))
+    return next(((pattern, reason) for pattern, reason in declared if fnmatchcase(name, pattern)), ("", ""))

@@ -1,17 +1,25 @@
-"""DBENCH: file operations of a file server, in bytes a second over the number of processes.
+"""DBENCH: file operations of a file server, with the throughput in bytes per second for each number of processes.
 
 Each process replays recorded operations of a file server's clients (`client.txt` of the package): creating, writing,
-reading, renaming and deleting many files. VTmark ran DBENCH 4.0 for 180 s with 1, 2, 4 and 8 processes (Table 2; Figure
-6), in three modes. `plain` has no option, `fsync` syncs a file after every write (`-F`), and `sync` opens every file
-with O_SYNC (`-s`). `duration = "180s"` is VTmark's value, and `place = "volume"` is its `-D`.
+reading, renaming and deleting many files. A *point* is a run of DBENCH with one number of processes in one of three
+modes: `plain` has no option, `fsync` syncs a file after every write (`-F`), and `sync` opens every file with O_SYNC
+(`-s`). `…-latency` is the time of the longest operation of a point.
 
-A warm-up of a fifth of the duration precedes it; DBENCH has one from 5 s on. DBENCH counts once a second, without the
-last second. It cannot bypass the page cache, in which its files fit. So `plain` measures the page cache and the file
-system, in a virtual machine those of the guest; `fsync` and `sync` write through it. Caches are dropped before each
-point. `…-latency` is the longest operation. Each point takes seconds, so stacks are measured one after the other.
+VTmark (Giallorenzo and others, "Virtualization Costs", SN Computer Science 2, 404 (2021); docs/papers.md) ran DBENCH
+4.0 for 180 s with 1, 2, 4 and 8 processes in these modes (Table 2; Figure 6). `duration = "180s"` is VTmark's value.
+VTmark repeated all points on another volume, by DBENCH's option `-D`: `place = "volume"` does the same.
 
-If DBENCH cannot open or read a file, it continues, and counts the bytes nevertheless. If one of its processes is
-killed, it counts the bytes of the others. Such a trial fails.
+DBENCH runs a warm-up of a fifth of `duration`, in whole seconds, before the time that counts. With less than 5 s, there
+would be no warm-up, so 5 s is the minimum. DBENCH updates the throughput once a second, and not at the end, so the last
+second does not count.
+
+DBENCH cannot bypass the page cache, and its files fit into the cache. So `plain` measures the page cache and the file
+system (in a virtual machine, those of the guest), whereas `fsync` and `sync` write through to the disk. tare drops
+caches before each point. A point lasts too long for stacks to alternate within a block, as they do in other workloads:
+tare measures all points of one stack, then those of the next one.
+
+If DBENCH cannot open or read a file, it continues, and counts the bytes nevertheless. If a process of DBENCH is killed,
+it counts the bytes of the other processes. In both cases the trial fails.
 
 Settings: `place`, the root of the instance or a data volume; `modes`; `processes`; `duration` of each point, in whole
 seconds.
@@ -37,19 +45,21 @@ from tare.plugins.workload import MeasurementContext
 
 SyncMode = Literal["plain", "fsync", "sync"]
 Processes = Annotated[tuple[int, ...], AfterValidator(rising_check("numbers of processes", 1, 256))]
-_BYTES_EACH = 32 * 1024**2  # most bytes that the files of a process take
+_BYTES_PER_PROCESS = 32 * 1024**2  # most bytes that the files of a process take
 _LOAD = "/usr/share/dbench/client.txt"
 _OPTIONS: dict[SyncMode, tuple[str, ...]] = {"plain": (), "fsync": ("-F",), "sync": ("-s",)}
 _TITLES: dict[SyncMode, str] = {"plain": "File operations", "fsync": "The same, synced", "sync": "The same, O_SYNC"}
 _PRINTED_BY_MODE: dict[SyncMode, str] = {"plain": "", "fsync": "", "sync": r" \(sync open\)"}
-_MARK = r" +\d+ sec"
+_TIME = r" +\d+ sec"  # since the start, in the lines that DBENCH prints once a second
 _SPEED = r" *\d+ +\d+ +\d+\.\d+ MB/sec  "
 _LATENCY = r"  latency \d+\.\d+ ms"
-# DBENCH takes the semaphore number 0 for a failure, which is the first number in a container, and works nevertheless.
-_START = rf"(?:failed to create barrier semaphore ?\n)?(?: *\d+ of \d+ processes prepared for launch{_MARK}\n)+"
-_RUN = rf"(?:{_SPEED}warmup{_MARK}{_LATENCY}\n)*(?:{_SPEED}execute{_MARK}{_LATENCY}\n)+(?: *\d+  cleanup{_MARK}\n)*"
-_END = rf" *0  cleanup{_MARK}\n\n Operation +Count +AvgLat +MaxLat\n -+\n(?: \w+ +\d+ +\d+\.\d+ +\d+\.\d+\n)+\n"
-_TROUBLE = re.compile(r"^(?!failed to create barrier semaphore)(?:[\[(]|.*(?:failed|FAILED|ERROR)).*$", re.MULTILINE)
+# DBENCH reports a failure if the kernel gives its semaphore the ID 0. That is the first ID of an IPC namespace, so the
+# report appears in fresh containers. The semaphore works nevertheless.
+_START = rf"(?:failed to create barrier semaphore ?\n)?(?: *\d+ of \d+ processes prepared for launch{_TIME}\n)+"
+_RUN = rf"(?:{_SPEED}warmup{_TIME}{_LATENCY}\n)*(?:{_SPEED}execute{_TIME}{_LATENCY}\n)+(?: *\d+  cleanup{_TIME}\n)*"
+_END = rf" *0  cleanup{_TIME}\n\n Operation +Count +AvgLat +MaxLat\n -+\n(?: \w+ +\d+ +\d+\.\d+ +\d+\.\d+\n)+\n"
+# Lines of errors: those of a process begin with its ID in brackets. Not the harmless report about the semaphore.
+_ERROR_LINE = re.compile(r"^(?!failed to create barrier semaphore)(?:[\[(]|.*(?:failed|FAILED|ERROR)).*$", re.MULTILINE)
 _ALL_ENDED = re.compile(r"^ *0  cleanup", re.MULTILINE)
 _HINT = "`tare show` has the whole output; it is that of `dbench`, version 4"
 
@@ -80,14 +90,17 @@ class Dbench(FileWorkload):
     @property
     def needed_bytes(self) -> int:
         """Bytes of the files of all processes."""
-        return self.processes[-1] * _BYTES_EACH
+        return self.processes[-1] * _BYTES_PER_PROCESS
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        """Run DBENCH inside for each mode and number of processes; raises TrialFailed if it fails."""
+        """Run DBENCH in the instance of `setup` for each mode and number of processes.
+
+        Raises TrialFailed if DBENCH fails.
+        """
         inside = self.create_folder(setup)
         for mode, processes in self._points():
-            how = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", self.folder, *_OPTIONS[mode])
-            argv = ("dbench", *how, f"{processes}")
+            options = ("-t", f"{self.duration:.0f}", "-c", _LOAD, "-D", self.folder, *_OPTIONS[mode])
+            argv = ("dbench", *options, f"{processes}")
             setup.drop_caches()  # also writes back dirty pages of earlier points, which would slow this one
             output = inside.run(*argv, timeout=120 + 3 * self.duration, check=False)
             text = (output.stdout + output.stderr).decode("utf-8", "replace")
@@ -130,8 +143,8 @@ class Dbench(FileWorkload):
 
 def _find_reason(text: str) -> str:
     """Return why an output is no result. The first error is reported, because later ones usually follow from it."""
-    if trouble := _TROUBLE.search(text):
-        line = trouble[0][:300]
+    if error := _ERROR_LINE.search(text):
+        line = error[0][:300]
         return f"the disk may be full: {line}" if " expected to write " in line else line
     if "Throughput" in text and not _ALL_ENDED.search(text):
         return f"one of its processes was killed; {quote_output(text)}"

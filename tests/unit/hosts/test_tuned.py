@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.hosts.tuning import SettingResult, SettingsStore
+from tare.hosts.tuning import FileResult, SettingsStore
 from tare.model.errors import TareError
 
 BOOT = "/proc/sys/kernel/random/boot_id"
@@ -68,7 +68,7 @@ def values(tuned: SettingsStore) -> dict[str, str]:
 BEFORE = {path: " ".join(MACHINE[path].split()) for path in SET}
 
 
-def results(done: list[SettingResult]) -> dict[str, str]:
+def results(done: list[FileResult]) -> dict[str, str]:
     return {each.path: each.result for each in done}
 
 
@@ -155,7 +155,7 @@ def test_a_kill_while_it_restores_loses_nothing(tuned: SettingsStore, root: Path
 def test_reapplying_over_a_foreign_value_keeps_the_first_recorded_one(tuned: SettingsStore, root: Path) -> None:
     list(tuned.apply())
     fill(root, {REUSE: "0\n"})
-    assert list(tuned.apply()) == [SettingResult(REUSE, "set", "0", "1")]
+    assert list(tuned.apply()) == [FileResult(REUSE, "set", "0", "1")]
     list(tuned.restore())
     assert values(tuned) == BEFORE
 
@@ -176,7 +176,7 @@ def test_what_somebody_else_has_changed_stays_and_is_named(tuned: SettingsStore,
     list(tuned.apply())
     fill(root, {ASLR: "1\n"})
     done = list(tuned.restore())
-    assert [each for each in done if each.result != "put back"] == [SettingResult(ASLR, "somebody else's", "0", "1")]
+    assert [each for each in done if each.result != "put back"] == [FileResult(ASLR, "somebody else's", "0", "1")]
     assert values(tuned) == BEFORE | {ASLR: "1"}
     assert list(tuned.restore()) == []
 
@@ -192,7 +192,7 @@ def test_a_file_that_is_gone_is_named_and_not_made(tuned: SettingsStore, root: P
     list(tuned.apply())
     (root / GOVERNOR[1:]).unlink()
     done = list(tuned.restore())
-    assert [each for each in done if each.result != "put back"] == [SettingResult(GOVERNOR, "gone", "powersave", "")]
+    assert [each for each in done if each.result != "put back"] == [FileResult(GOVERNOR, "gone", "powersave", "")]
     assert not (root / GOVERNOR[1:]).exists()
 
 
@@ -269,7 +269,7 @@ def test_a_value_of_which_the_kernel_makes_another_is_taken_back(
     (root / FILES[1:]).unlink()
     (root / FILES[1:]).symlink_to(masked)
     done = {each.path: each for each in tuned.apply()}
-    assert done[FILES] == SettingResult(FILES, "refused", "00000000", "00000000", "it becomes 00000020")
+    assert done[FILES] == FileResult(FILES, "refused", "00000000", "00000000", "it becomes 00000020")
     assert masked.read_text() == "00000000\n"
 
 

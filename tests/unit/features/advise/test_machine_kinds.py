@@ -71,6 +71,17 @@ def test_machines_that_would_be_busy_all_of_the_time_do_not_keep_up() -> None:
     assert plan_machines(MachineType(1), 1000, 1e-3).count == 2
 
 
+def test_a_machine_type_without_a_price_does_not_win_as_if_it_were_free() -> None:
+    unpriced, priced = MachineType(64), MachineType(2, 0.5, memory_bytes=4 << 30)
+    cheapest = find_cheapest_plan([unpriced, priced], 1000, 3e-3, None)
+    assert cheapest is not None
+    assert (cheapest.machine_type, cheapest.hourly) == (priced, 1.0)
+    # The priced type has too little memory: the unpriced one is the only choice.
+    only = find_cheapest_plan([unpriced, priced], 1000, 3e-3, 8 << 30)
+    assert only is not None
+    assert only.machine_type == unpriced
+
+
 def test_without_prices_the_fewest_machines_are_taken() -> None:
     found = find_cheapest_plan([MachineType(1), MachineType(4)], 1000, 3e-3, None)
     assert found is not None
