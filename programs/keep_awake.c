@@ -6,8 +6,9 @@
 // turn by chance, and short turns most of all (docs/decisions/turns.md). The threads have the class SCHED_IDLE and the
 // nice level 19: any other task preempts them at once, and the kernel counts their time as `nice` in /proc/stat.
 //
-// The line `on` on standard input lets the threads spin, `off` lets them sleep, as they do at first. The answer is the
-// same word. The program ends when its standard input ends: also when tare is killed.
+// Prints first its process ID and the thread IDs, in the order of the CPUs: their CPU time is no use of the CPUs. The
+// line `on` on standard input lets the threads spin, `off` lets them sleep, as they do at first. The answer is the same
+// word. The program ends when its standard input ends: also when tare is killed.
 
 #define _GNU_SOURCE
 
@@ -40,11 +41,14 @@ static atomic_bool spinning;
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 
-static void *spin(void *unused) {
-    (void)unused;
+static pthread_barrier_t started;
+
+static void *spin(void *id) {
     struct sched_param parameters = {0};
+    *(pid_t *)id = gettid();
     if (setpriority(PRIO_PROCESS, 0, 19) != 0 || sched_setscheduler(0, SCHED_IDLE, &parameters) != 0)
         fail("cannot lower the priority", errno); // both calls change this thread alone
+    pthread_barrier_wait(&started);
     for (;;) {
         pthread_mutex_lock(&changing);
         while (!spinning)
@@ -56,7 +60,7 @@ static void *spin(void *unused) {
     return NULL;
 }
 
-static void start_thread(int cpu) {
+static void start_thread(int cpu, pid_t *id) {
     cpu_set_t only;
     pthread_attr_t attributes;
     pthread_t thread;
@@ -64,7 +68,7 @@ static void start_thread(int cpu) {
     CPU_SET(cpu, &only);
     pthread_attr_init(&attributes);
     pthread_attr_setaffinity_np(&attributes, sizeof only, &only);
-    int reason = pthread_create(&thread, &attributes, spin, NULL);
+    int reason = pthread_create(&thread, &attributes, spin, id);
     if (reason)
         fail("cannot start a thread on the CPU", reason);
 }
@@ -85,8 +89,18 @@ int main(int argc, char **argv) {
         fputs("usage: keep_awake CPU...\n", stderr);
         return WRONG_ARGUMENTS;
     }
+    pid_t *ids = calloc((size_t)argc, sizeof *ids);
+    if (!ids)
+        fail("memory", errno);
+    pthread_barrier_init(&started, NULL, (unsigned)argc);
     for (int i = 1; i < argc; i++)
-        start_thread(parse_cpu(argv[i]));
+        start_thread(parse_cpu(argv[i]), &ids[i]);
+    pthread_barrier_wait(&started);
+    ids[0] = getpid();
+    for (int i = 0; i < argc; i++)
+        printf("%d%c", ids[i], i + 1 < argc ? ' ' : '\n');
+    if (fflush(stdout) != 0)
+        return FAILED;
     while (fgets(line, sizeof line, stdin)) {
         pthread_mutex_lock(&changing);
         spinning = strcmp(line, "on\n") == 0;

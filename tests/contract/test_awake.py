@@ -13,7 +13,7 @@ from waiting import wait_until
 from tare.hosts.awake import AwakeCpus
 from tare.hosts.cgroups import parse_layout
 from tare.runner.context import RunContext
-from tare.telemetry.procfs import parse_process_times
+from tare.telemetry.turn_cpu import parse_schedstat
 
 pytestmark = pytest.mark.machine
 CPU = max(os.sched_getaffinity(0))
@@ -28,25 +28,24 @@ def spinners() -> list[int]:
     return [int(pid) for pid in (group() / "cgroup.procs").read_text(encoding="ascii").split()]
 
 
-def spun_seconds() -> float:
-    """Return the CPU time of the threads that spin."""
-    times = [parse_process_times(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")) for pid in spinners()]
-    return sum(each.user_seconds for each in times)
+def spun_seconds(awake: AwakeCpus) -> float:
+    """Return the CPU time of the thread that spins."""
+    return parse_schedstat(Path(awake.time_files()[CPU]).read_bytes()).run / 1e9
 
 
-def has_spun(seconds: float) -> bool:
-    return spun_seconds() >= seconds
+def has_spun(awake: AwakeCpus, seconds: float) -> bool:
+    return spun_seconds(awake) >= seconds
 
 
 def test_a_cpu_spins_only_while_it_is_kept_awake_and_nothing_is_left(testbed: RunContext) -> None:
     awake = AwakeCpus(testbed.ledger, (CPU,), NAME)
     for _ in range(2):
         with awake.keep_awake():
-            goal = spun_seconds() + 0.1
-            wait_until(partial(has_spun, goal))  # on a busy machine others have most of the CPU
-        before = spun_seconds()
+            goal = spun_seconds(awake) + 0.1
+            wait_until(partial(has_spun, awake, goal))  # on a busy machine others have most of the CPU
+        before = spun_seconds(awake)
         time.sleep(0.5)
-        assert spun_seconds() < before + 0.1
+        assert spun_seconds(awake) < before + 0.1
     pids = spinners()
     assert [Path(f"/proc/{pid}/comm").read_text(encoding="ascii") for pid in pids] == ["keep_awake\n"]
     awake.close()
@@ -61,10 +60,10 @@ def test_a_busy_program_loses_next_to_nothing_to_the_threads_that_spin(testbed: 
     os.sched_setaffinity(0, {CPU})
     try:
         with awake.keep_awake():
-            began, spun = time.thread_time(), spun_seconds()
+            began, spun = time.thread_time(), spun_seconds(awake)
             while time.thread_time() < began + 1.0:
                 pass
-            spun = spun_seconds() - spun
+            spun = spun_seconds(awake) - spun
     finally:
         os.sched_setaffinity(0, usual)
         awake.close()

@@ -6,7 +6,7 @@ idle state slowly. Both delays hit the begin of a turn by chance (docs/decisions
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from tare.hosts.cgroups import create_idle_cgroup
@@ -39,6 +39,11 @@ class AwakeCpus:
         self._ledger, self._cpus, self._name = ledger, cpus, name
         self._process: Process | None = None
         self._open = ExitStack()
+        self._time_files: dict[int, str] = {}
+
+    def time_files(self) -> Mapping[int, str]:
+        """Return the paths of the files with the CPU time of the threads, by CPU; empty while there are none."""
+        return self._time_files
 
     @contextmanager
     def keep_awake(self) -> Iterator[None]:
@@ -54,7 +59,7 @@ class AwakeCpus:
 
     def close(self) -> None:
         """End the threads."""
-        self._process = None
+        self._process, self._time_files = None, {}
         self._open.close()
 
     def _switch(self, word: str) -> None:
@@ -69,5 +74,8 @@ class AwakeCpus:
             join = self._open.enter_context(create_idle_cgroup(self._ledger, self._name))
             command = (*join, self._ledger.setup_helper.program_path(_PROGRAM), *map(str, self._cpus))
             self._process = self._open.enter_context(self._ledger.host.spawn(*command, die_with_parent=True))
+            pid, *threads = self._process.read_line(_ANSWER_SECONDS).text.split()
+            paths = (f"/proc/{pid}/task/{thread}/schedstat" for thread in threads)
+            self._time_files = dict(zip(self._cpus, paths, strict=True))
         self._process.send(f"{word}\n")
         self._process.read_line(_ANSWER_SECONDS)

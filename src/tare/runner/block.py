@@ -139,7 +139,7 @@ class BlockRunner:
             spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
             spec = self.shared.add_ports(spec, step.workload)
             overridden = self._apply_overrides(workload, step.stack)
-            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared)
+            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake)
 
         with ExitStack() as held:
             stay, first = [create_attempt(step) for step in staying], 0

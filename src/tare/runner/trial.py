@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Self
 
+from tare.hosts.awake import AwakeCpus
 from tare.hosts.filesystems import (
     ColdStart,
     begin_write_tracking,
@@ -88,6 +89,7 @@ class TrialRun:
     workload: Workload
     inside_check: InsideCheck | None = None
     shared: SharedInstances | None = None
+    awake: AwakeCpus | None = None
 
     def __post_init__(self) -> None:
         """Prepare an empty log."""
@@ -143,6 +145,8 @@ class TrialRun:
                 sidecar_cpus=context.hosts.placement.sidecar_cpus if workload.sidecars else (),
                 takes_turns=self._block_sampler is not None,
             )
+            if self.awake and outermost.host is context.host:  # nothing is kept awake on a provisioned machine
+                edges.awake_time_files = self.awake.time_files
             self._open.callback(edges.resume)
             self._live = _LiveTrial(parts, setup, telemetry, edges, read_guest_clock(spec.stack, instance.inside))
 

@@ -33,8 +33,8 @@ class CpuTimes(NamedTuple):
     """CPU time since boot in seconds, of one CPU or the sum of all.
 
     `user_seconds` includes the time of guests, `system_seconds` the time of interrupts, including `softirq_seconds`.
-    `idle_seconds` includes `niced_seconds`, the time of tasks with a raised nice level: they run only where nothing
-    else wants to, such as the threads that keep CPUs awake (hosts/awake.py).
+    `idle_seconds` includes `niced_seconds`, the time of tasks with a raised nice level, such as the threads that keep
+    CPUs awake (hosts/awake.py). turn_usage.py tells these from other tasks with such a level.
     """
 
     user_seconds: float

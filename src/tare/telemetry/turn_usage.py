@@ -30,7 +30,7 @@ from tare.telemetry.procfs import (
     parse_or_none,
     parse_process_times,
 )
-from tare.telemetry.turn_cpu import InstanceCpu, TakenTime, TurnUsage
+from tare.telemetry.turn_cpu import InstanceCpu, TakenTime, TurnUsage, parse_schedstat
 
 BUSY_SHARE_LIMIT = 0.02  # share of a CPU above which an instance is paused
 _MIN_BUSY_SECONDS = 0.02  # two ticks of the kernel's counters, as a single tick may be chance
@@ -39,6 +39,7 @@ _Times = tuple[float, float]  # CPU seconds of a process, and of the children th
 _GVISOR = "runsc-sandbox\0"  # the start of the command line of gVisor's kernel
 _SIGNAL = 'kill -s "$@" 2>/dev/null; true'  # some processes may have ended
 _STAT_PATH = "/proc/stat"
+_NOTHING_SPUN: Mapping[int, float] = {}
 _PROCESS_STAT = re.compile(r"/proc/\d+/stat")
 
 
@@ -175,6 +176,9 @@ def _used_seconds(before: Mapping[str, _Times], now: Mapping[str, _Times]) -> fl
 class CpuUsage:
     """Usage of some CPUs of a machine during turns, from texts of its /proc/stat; "" means unknown.
 
+    Time of tasks with a raised nice level is use, except that of the threads that keep CPUs awake: gVisor lets the
+    programs of its instances run at such a level. Single turns are rough, as the kernel counts it in ticks of 10 ms.
+
     Of the latest turn, `latest_busy_cpus` is the mean number of busy CPUs, such as 0.3, and `latest_times` the sum of
     the CPUs' times; None if unknown.
     """
@@ -182,6 +186,7 @@ class CpuUsage:
     def __init__(self, cpus: Sequence[int]) -> None:
         self._cpus = tuple(cpus)
         self._before = ""
+        self._spun_before: Mapping[int, float] = {}
         self._total_seconds = self._used_seconds = 0.0
         self.latest_busy_cpus: float | None = None
         self.latest_times: CpuTimes | None = None
@@ -191,17 +196,21 @@ class CpuUsage:
         """Used and steal time as a share of the turns without their idle phases, 0 to 1; None if unknown."""
         return min(1.0, self._used_seconds / self._total_seconds) if self._total_seconds > 0 else None
 
-    def begin_turn(self, text: str) -> None:
-        """Start a turn."""
-        self._before = text
+    def begin_turn(self, text: str, spun: Mapping[int, float] = _NOTHING_SPUN) -> None:
+        """Start a turn. `spun` has the seconds of the threads that keep CPUs awake so far, by CPU."""
+        self._before, self._spun_before = text, spun
 
-    def end_turn(self, text: str, idle_seconds: float) -> float | None:
+    def end_turn(self, text: str, idle_seconds: float, spun: Mapping[int, float] = _NOTHING_SPUN) -> float | None:
         """End a turn; return the steal share of all CPUs of the machine in it, None if unknown.
 
         For `idle_seconds` of the turn, the load sent no requests.
         """
         earlier, later = (parse_or_none(parse_cpu_each, stat) or {} for stat in (self._before, text))
-        turns = [later[cpu].since(earlier[cpu]) for cpu in self._cpus if cpu in earlier and cpu in later]
+        turns = [
+            _count_niced_as_used(later[cpu].since(earlier[cpu]), spun.get(cpu, 0.0) - self._spun_before.get(cpu, 0.0))
+            for cpu in self._cpus
+            if cpu in earlier and cpu in later
+        ]
         for times in turns:
             self._total_seconds += times.total_seconds - idle_seconds
             self._used_seconds += times.used_seconds + times.steal_seconds
@@ -209,6 +218,16 @@ class CpuUsage:
         self.latest_times = CpuTimes(*map(sum, zip(*turns, strict=True))) if turns else None
         first, last = (parse_or_none(parse_cpu_total, stat) for stat in (self._before, text))
         return last.since(first).steal_share if first and last else None
+
+
+def _count_niced_as_used(times: CpuTimes, spun_seconds: float) -> CpuTimes:
+    """Return the times with the time of niced tasks as used and not as idle, except the spun seconds."""
+    niced = times.niced_seconds - spun_seconds
+    return times._replace(
+        user_seconds=times.user_seconds + niced,
+        idle_seconds=times.idle_seconds - niced,
+        niced_seconds=spun_seconds,
+    )
 
 
 def _busy_cpus(turns: Sequence[CpuTimes], idle_seconds: float) -> float | None:
@@ -222,7 +241,8 @@ class TurnBoundary:
 
     `idle_watch` is None if no other instances have turns in between. `sidecar_usage` is the usage of the CPUs of
     sidecar services on the same machine, None without such services. `instance_cpu` is None if the instance's CPU time
-    is not to be read.
+    is not to be read. `awake_time_files` returns the files with the CPU time of the threads that keep CPUs awake, by
+    CPU (hosts/awake.py).
     """
 
     def __init__(
@@ -234,6 +254,7 @@ class TurnBoundary:
         instance_cpu: InstanceCpu | None = None,
     ) -> None:
         self._host = host
+        self.awake_time_files: Callable[[], Mapping[int, str]] = dict
         self.usage = usage
         self.idle_watch = idle_watch
         self.sidecar_usage = sidecar_usage
@@ -249,7 +270,7 @@ class TurnBoundary:
         if self.idle_watch:
             self.idle_watch.begin_turn(texts)
         for usage in filter(None, (self.usage, self.sidecar_usage)):
-            usage.begin_turn(texts.get(_STAT_PATH, ""))
+            usage.begin_turn(texts.get(_STAT_PATH, ""), self._spun_seconds(texts))
         if self._instance_cpu:  # last, as opening its files takes some time
             self._instance_cpu.begin_turn(texts)
         self._began = time.monotonic()
@@ -264,8 +285,9 @@ class TurnBoundary:
             if self._instance_cpu:
                 self._instance_cpu.pids = self.idle_watch.pids
         if self.sidecar_usage:
-            self.sidecar_usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds)
-        usage = TurnUsage(self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds), *used)
+            self.sidecar_usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds, self._spun_seconds(texts))
+        steal = self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds, self._spun_seconds(texts))
+        usage = TurnUsage(steal, *used)
         if not warm_up:
             self._taken.add_turn(seconds, usage, self.usage.latest_times)
         return usage
@@ -292,7 +314,13 @@ class TurnBoundary:
     def _read_texts(self) -> Mapping[str, str]:
         watched = self.idle_watch.needed_paths if self.idle_watch else ()
         paths, patterns = (self._instance_cpu.paths, self._instance_cpu.patterns) if self._instance_cpu else ((), ())
-        return read_files(self._host, (_STAT_PATH, *paths, *watched), patterns)
+        spinning = self.awake_time_files().values()
+        return read_files(self._host, (_STAT_PATH, *paths, *watched, *spinning), patterns)
+
+    def _spun_seconds(self, texts: Mapping[str, str]) -> Mapping[int, float]:
+        """Return the seconds of the threads that keep CPUs awake, by CPU."""
+        files = self.awake_time_files().items()
+        return {cpu: parse_schedstat(texts[path].encode()).run / 1e9 for cpu, path in files if path in texts}
 
 
 def create_boundary(
@@ -310,4 +338,5 @@ def create_boundary(
     """
     idle_watch = IdleWatch(host, processes) if takes_turns else None
     sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
-    return TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, InstanceCpu(host, processes))
+    instance_cpu = InstanceCpu(host, processes)
+    return TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, instance_cpu)

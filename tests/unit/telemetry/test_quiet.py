@@ -287,3 +287,18 @@ def test_time_before_a_load_sends_does_not_make_a_server_less_busy(rest_seconds:
     spent.begin_turn(BEFORE)
     spent.end_turn(AFTER.replace("cpu1 110 0 70 400", "cpu1 110 0 50 420"), rest_seconds)
     assert spent.busy_share == pytest.approx(share)
+
+
+def _stat(user: int, nice: int, idle: int) -> str:
+    """Return a text of /proc/stat with the ticks of one CPU."""
+    ticks = f"{user} {nice} 0 {idle} 0 0 0 0 0 0"
+    return f"cpu  {ticks}\ncpu0 {ticks}\nintr 1\nctxt 1\n"
+
+
+@pytest.mark.parametrize(("spun", "busy"), [({}, 1.0), ({0: 0.75}, 0.25), ({0: 1.0}, 0.0)])
+def test_niced_time_is_use_except_that_of_threads_that_keep_cpus_awake(spun: dict[int, float], busy: float) -> None:
+    usage = CpuUsage((0,))
+    usage.begin_turn(_stat(100, 0, 100), dict.fromkeys(spun, 5.0))
+    usage.end_turn(_stat(100, 100, 100), 0.0, {cpu: 5.0 + seconds for cpu, seconds in spun.items()})
+    assert usage.latest_busy_cpus == pytest.approx(busy)
+    assert usage.busy_share == pytest.approx(busy)

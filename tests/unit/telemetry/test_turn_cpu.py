@@ -97,7 +97,7 @@ def test_others_that_took_half_of_a_cpu_from_an_instance_are_reported(
         assert bool(boundary.cautions()) is not warm_up
     (caution,) = boundary.cautions()
     assert caution.kind == "preempted"
-    assert caution.text == "others took 50% of the CPU time that it wanted"
+    assert caution.text == "others took 51% of the CPU time that it wanted"
 
 
 def test_a_group_that_vanished_leaves_a_turn_without_its_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
