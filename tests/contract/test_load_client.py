@@ -99,7 +99,7 @@ def test_http_agrees_with_wrk_where_the_server_is_the_bottleneck(testbed: RunCon
     assert high >= 1 - LARGEST_DIFFERENCE
 
 
-def test_redis_agrees_with_redis_benchmark_where_the_server_is_the_bottleneck(testbed: RunContext) -> None:
+def test_redis_agrees_with_redis_benchmark_if_the_server_is_the_limit(testbed: RunContext) -> None:
     workload = Redis()
     with answering(testbed, workload) as setup:
         load = ClosedLoop("redis", workload.port, (encode_command(*SLOW_COMMAND),), LONG, CLIENTS)

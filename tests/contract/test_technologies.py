@@ -300,7 +300,7 @@ def test_computation_inside_is_cpu_time_of_the_processes_of_the_instance(
     assert used >= 0.5
 
 
-def test_a_turn_has_the_cpu_time_of_the_instance_and_what_another_process_took(
+def test_a_turn_has_its_cpu_time_and_what_another_process_took(
     instance: Instance, processes: Callable[[], Sequence[int]], testbed: RunContext
 ) -> None:
     """Loops inside share the CPUs with as many loops outside."""

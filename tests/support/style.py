@@ -1,4 +1,4 @@
-"""Checks of names and prose that no linter has: class names with two meanings, bare participles, banned phrases.
+"""Checks of names and prose that no linter has: class names, participles, banned phrases, long names and texts.
 
 Prints one line per fault, as compilers do, and exits with 1 if there are any. The reasons are in
 CONTRIBUTING.md, "How we write".
@@ -53,12 +53,21 @@ BANNED = {
     r"unlike itself": "fails the A/A check",
 }
 # Words that have a proper use, but were overused: the most that the sources may have of each.
+LONGEST_TEST_NAME = 70
+MOST_WORDS = {"README.md": 900, "docs": 35_000}
 FREQUENT = {r"own": 150, r"beside": 20, r"further": 20, r"what (?:is|was|were)": 60}
 
 
 def main() -> int:
     """Print all faults and return the exit code."""
-    faults = [*find_repeated_classes(), *find_participles(), *find_phrases(), *find_overused()]
+    faults = [
+        *find_repeated_classes(),
+        *find_participles(),
+        *find_phrases(),
+        *find_overused(),
+        *find_long_names(),
+        *find_long_texts(),
+    ]
     sys.stdout.writelines(f"{each}\n" for each in faults)
     return 1 if faults else 0
 
@@ -98,6 +107,22 @@ def find_overused() -> Iterator[str]:
         count = len(re.findall(rf"\b{word}\b", text, re.IGNORECASE))
         if count > most:
             yield f'src/tare: "{word}" occurs {count} times, and may {most} times'
+
+
+def find_long_names() -> Iterator[str]:
+    """Yield the tests whose names are too long to read at a glance."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        for name in re.findall(rf"def (test_\w{{{LONGEST_TEST_NAME - 4},}})", path.read_text(encoding="utf-8")):
+            yield f"{path.relative_to(ROOT)}: {name}: at most {LONGEST_TEST_NAME} characters"
+
+
+def find_long_texts() -> Iterator[str]:
+    """Yield the README or the documentation if it has more words than it may."""
+    for name, most in MOST_WORDS.items():
+        paths = [ROOT / name] if name.endswith(".md") else (ROOT / name).rglob("*.md")
+        count = sum(len(path.read_text(encoding="utf-8").split()) for path in paths)
+        if count > most:
+            yield f"{name}: {count} words, and may have {most}"
 
 
 def _definitions() -> Iterator[tuple[Path, ast.AST]]:

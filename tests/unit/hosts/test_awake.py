@@ -22,7 +22,7 @@ def _group(*_: object) -> Iterator[tuple[str, ...]]:
     yield ()
 
 
-def test_a_lost_connection_ends_nothing_and_the_next_turns_start_the_threads_anew(
+def test_after_a_lost_connection_the_next_turns_start_the_threads_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = create_autospec(Process, instance=True)

@@ -147,7 +147,7 @@ def test_responses_of_redis_are_parsed_to_their_end(program: Path, tmp_path: Pat
             assert int(turn["bytes"]) % (4 * len(answer)) == 0
 
 
-def test_requests_are_sent_in_order_and_all_are_answered_at_the_end_of_a_turn(program: Path, tmp_path: Path) -> None:
+def test_requests_are_sent_in_order_and_answered_by_the_end_of_a_turn(program: Path, tmp_path: Path) -> None:
     texts = tuple(b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(5))
     asked, received = written(tmp_path, *texts), bytearray()
 

@@ -121,7 +121,7 @@ def test_simulated_verdicts_never_disappear_and_match_those_of_the_report(shape:
     assert assert_no_verdict_disappears(simulated(shape, seed))
 
 
-def test_a_block_that_is_completed_after_others_changes_no_earlier_look_that_was_cached() -> None:
+def test_a_block_completed_late_changes_no_cached_earlier_look() -> None:
     """The last trial of one workload's third block comes after a block of the other one."""
     trials = list(simulated("normal", 1).trials)
     block = ("dhrystone", 2)

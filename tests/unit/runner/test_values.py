@@ -37,7 +37,7 @@ def test_output_n_with_a_label_is_of_round_n_and_the_value_is_the_mean() -> None
     )
 
 
-def test_a_value_that_is_equal_in_the_first_and_the_last_round_has_its_label() -> None:
+def test_a_value_equal_in_the_first_and_the_last_round_has_its_label() -> None:
     raw = outputs(("1", "10"), ("50", "100"), ("1", "20"), ("50", "110"), ("1", "30"), ("50", "100"))
     assert [value.label for value in read_values(Pair(), raw)] == ["1", "50"]
 

@@ -87,7 +87,7 @@ def test_a_variance_is_squeezed_towards_a_higher_prior_as_by_limma() -> None:
     assert float(found.borrowed[0]) == 12
 
 
-def test_a_single_exceptionally_noisy_cell_hardly_moves_the_prior_of_others() -> None:
+def test_a_single_very_noisy_cell_hardly_moves_the_prior_of_others() -> None:
     seen, _ = _drawn(50.0, 0.02, (30, 1))
     wild = np.concatenate([seen, [[1.0]]])
     priors = [
@@ -149,7 +149,7 @@ def _compared(logs: NDArray[np.float64], errors: NDArray[np.float64], count: int
 
 
 @pytest.mark.parametrize("stacks", [1, 2])
-def test_rounds_give_one_stack_intervals_at_most_twice_as_wide_as_student_s(stacks: int) -> None:
+def test_rounds_make_intervals_at_most_twice_as_wide_as_students(stacks: int) -> None:
     logs, errors = _in_rounds(0.0, 500, 5, stacks)
     for count in (3, 4, 5):
         half = _compared(logs, errors, count).half_widths[1]
@@ -158,7 +158,7 @@ def test_rounds_give_one_stack_intervals_at_most_twice_as_wide_as_student_s(stac
 
 
 @pytest.mark.parametrize("luck", [0.0, 1.0, 3.0, 5.0, 8.0, 15.0, 50.0])
-def test_instances_that_differ_while_rounds_agree_rarely_make_a_false_difference(luck: float) -> None:
+def test_luck_of_instances_rarely_makes_a_false_difference(luck: float) -> None:
     """One stack by itself, with a look after every block at the threshold of a single statement."""
     logs, errors = _in_rounds(luck, 2000, 25)
     ever = np.zeros(logs.shape[1], dtype=bool)

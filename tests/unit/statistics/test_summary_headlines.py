@@ -35,7 +35,7 @@ def test_a_swept_headline_is_the_geometric_mean_over_points_and_metrics() -> Non
     assert summary.rule("redis").text == "geometric mean of GET and SET, each over 2 points"
 
 
-def test_a_metric_that_is_a_headline_by_itself_has_the_same_interval_in_both_tables() -> None:
+def test_a_metric_that_is_a_headline_has_one_interval_in_both_tables() -> None:
     summary = summarize(believable_run())
     both = [
         (cell, summary.headline(cell.workload, cell.stack))

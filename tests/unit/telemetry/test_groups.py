@@ -149,7 +149,7 @@ def test_only_a_cgroup_without_processes_of_others_is_found(group: Made) -> None
 
 @pytest.mark.machine
 @pytest.mark.parametrize("is_local", [True, False])
-def test_the_cpu_time_of_a_turn_is_that_of_a_group_and_of_a_process_outside(group: Made, is_local: bool) -> None:
+def test_the_cpu_time_of_a_turn_is_of_a_group_and_a_process_outside(group: Made, is_local: bool) -> None:
     by_commands = ExecHost(LocalHost(), "env")
     by_commands.supervisor = ""
     with ExitStack() as stack:

@@ -109,7 +109,7 @@ def test_a_group_that_vanished_leaves_a_turn_without_its_cpu_time(monkeypatch: p
     assert boundary.cautions() == ()
 
 
-def test_tasks_that_did_little_of_the_work_do_not_tell_how_long_the_instance_waited(
+def test_tasks_with_little_work_do_not_give_the_time_waited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     host, boundary = captured_boundary(monkeypatch)
@@ -144,7 +144,7 @@ def cpus(used: float, steal: float = 0.0, niced: float = 0.0) -> CpuTimes:
         (TurnUsage(0.0, 0.5, 0.3), None, 0.0),
     ],
 )
-def test_what_others_took_is_no_more_than_they_used_while_the_instance_wanted_to_run(
+def test_others_took_no_more_than_they_used_of_the_wanted_time(
     usage: TurnUsage, times: CpuTimes | None, taken: float
 ) -> None:
     found = TakenTime()
@@ -160,7 +160,7 @@ def test_a_short_wait_is_no_caution() -> None:
 
 
 @pytest.mark.parametrize("reach", [LocalHost, entered])
-def test_the_cpu_time_of_a_process_in_a_turn_is_what_it_used_by_its_own_clock(reach: Callable[[], Host]) -> None:
+def test_the_cpu_time_of_a_turn_is_that_of_the_clock_of_the_process(reach: Callable[[], Host]) -> None:
     host = reach()
     with ExitStack() as stack:
         process = stack.enter_context(running(BUSY))

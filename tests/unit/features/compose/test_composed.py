@@ -191,7 +191,7 @@ def test_an_entry_point_may_be_taken_away_and_a_command_only_with_another() -> N
     assert told.startswith("services.a.command: an image's command cannot be taken away alone / leave it out")
 
 
-def test_a_variable_that_is_not_set_is_allowed_in_published_ports_and_nowhere_else() -> None:
+def test_an_unset_variable_is_allowed_in_published_ports_alone() -> None:
     long = "services:\n  a:\n    image: x\n    ports: [{target: 80, published: '${NOBODY}'}]\n"
     assert services(long)["a"]["port"] == 80
     (fault,) = refusal(ONE + "    environment: {ports: '${NOBODY}'}\n")

@@ -94,7 +94,7 @@ def test_turns_have_their_rounds_and_when_they_were(tmp_path: Path) -> None:
     assert [(row["began"], row["seconds"]) for row in found] == [(turn.began, turn.seconds) for turn in taken]
 
 
-def test_turns_have_the_cpu_time_of_the_instance_also_for_each_unit_of_a_rate(tmp_path: Path) -> None:
+def test_turns_have_cpu_time_also_for_each_unit_of_a_rate(tmp_path: Path) -> None:
     turns = (
         Turn("GET 50", 0, 0.0, 0.2, warm_up=True, cpu_seconds=9.0, waited_seconds=9.0, sending_seconds=9.0),
         Turn("GET 50", 1, 1.0, 0.2, cpu_seconds=0.1, waited_seconds=0.03, sending_seconds=0.1),
