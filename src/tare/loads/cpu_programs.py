@@ -20,8 +20,8 @@ from pydantic import Field
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
 from tare.loads.turns import (
-    DISCARDED_SECONDS,
-    SHORT_TURN_SECONDS,
+    COMPUTE_DISCARDED_SECONDS,
+    COMPUTE_TURN_SECONDS,
     SLOWEST_CPU_FACTOR,
     TurnWorkload,
     count_rounds,
@@ -73,7 +73,7 @@ class ComputeWorkload(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns: short ones that fill the duration, or one for each repetition of a number of passes."""
-        return self.repetitions if self.passes else count_rounds(self.duration, SHORT_TURN_SECONDS)
+        return self.repetitions if self.passes else count_rounds(self.duration, COMPUTE_TURN_SECONDS)
 
     @property
     def duration_setting(self) -> str:
@@ -93,7 +93,7 @@ class ComputeWorkload(Workload):
             self.parse((raw,))  # a wrong result fails the trial now, not after its last turn
 
     def _run_turns(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        line, limit = f"{DISCARDED_SECONDS:g} {SHORT_TURN_SECONDS:g}", limit_seconds(SHORT_TURN_SECONDS)
+        line, limit = f"{COMPUTE_DISCARDED_SECONDS:g} {COMPUTE_TURN_SECONDS:g}", limit_seconds(COMPUTE_TURN_SECONDS)
         argv = (self._program, "--turns")
         with running_program(setup.require_inside(self.name), *argv, last_line="verified: yes") as program:
             for _ in range(self.rounds):  # the program finds its rate before the first turn
@@ -118,7 +118,7 @@ class ComputeWorkload(Workload):
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""
-        turns = self.rounds * (DISCARDED_SECONDS + SHORT_TURN_SECONDS)
+        turns = self.rounds * (COMPUTE_DISCARDED_SECONDS + COMPUTE_TURN_SECONDS)
         return 0.1 + (self.repetitions * self.passes / self.usual_speed if self.passes else turns)
 
     @property

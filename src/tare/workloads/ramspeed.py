@@ -31,8 +31,8 @@ from pydantic import AfterValidator, Field
 from tare.hosts.host import Host
 from tare.loads.parsing import EachOnce, check_labels, check_unique
 from tare.loads.turns import (
-    DISCARDED_SECONDS,
-    SHORT_TURN_SECONDS,
+    COMPUTE_DISCARDED_SECONDS,
+    COMPUTE_TURN_SECONDS,
     SLOWEST_CPU_FACTOR,
     count_rounds,
     limit_seconds,
@@ -90,7 +90,7 @@ class Ramspeed(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns of every part: short ones that fill the duration, or one for each pass."""
-        return self.passes or count_rounds(self.duration, SHORT_TURN_SECONDS)
+        return self.passes or count_rounds(self.duration, COMPUTE_TURN_SECONDS)
 
     @property
     def duration_setting(self) -> str:
@@ -115,7 +115,7 @@ class Ramspeed(Workload):
                 yield part, RawOutput(part.label, argv, output.text, output.seconds)
 
     def _run_turns(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
-        line, limit = f"{DISCARDED_SECONDS:g} {SHORT_TURN_SECONDS:g}", limit_seconds(SHORT_TURN_SECONDS)
+        line, limit = f"{COMPUTE_DISCARDED_SECONDS:g} {COMPUTE_TURN_SECONDS:g}", limit_seconds(COMPUTE_TURN_SECONDS)
         for part in self._list_calls():  # one after the other: together, their arrays may exceed the memory
             argv = (_PROGRAM, *part.arguments, "--turns")
             with running_program(inside, *argv, last_line="verified: yes") as program:
@@ -133,7 +133,7 @@ class Ramspeed(Workload):
         if self.passes:
             return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
         parts = len(self.kinds) * (1 + len(_MARKS) * bool(self.mark_sizes))
-        return 0.3 + parts * self.rounds * (DISCARDED_SECONDS + SHORT_TURN_SECONDS)
+        return 0.3 + parts * self.rounds * (COMPUTE_DISCARDED_SECONDS + COMPUTE_TURN_SECONDS)
 
     @property
     def _pass_seconds(self) -> float:

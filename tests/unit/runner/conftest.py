@@ -26,8 +26,8 @@ def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _ten_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let dhrystone and ramspeed have ten turns, as most tests here count them."""
-    monkeypatch.setattr(tare.loads.cpu_programs, "SHORT_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(tare.workloads.ramspeed, "SHORT_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(tare.loads.cpu_programs, "COMPUTE_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(tare.workloads.ramspeed, "COMPUTE_TURN_SECONDS", 0.02)
 
 
 @pytest.fixture
