@@ -24,6 +24,7 @@
  */
 #include "ramspeed.h"
 #include "clock.h"
+#include "turn_line.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +34,6 @@
 
 #define MAX_SIZES 32
 #define MAX_PASSES 1000000
-#define MAX_SECONDS 3600.0
 /* The sum of this many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
 #define MAX_BYTES (1LL << 40)
 
@@ -182,26 +182,39 @@ static void check_block(const struct settings *settings, const union element *bl
     }
 }
 
+/* Fill a block with values of a; return their sum. */
+static double fill_block(const struct settings *settings, union element *block, size_t count) {
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        set(&block[i], settings->kind, value_a(i));
+        sum += (double)value_a(i);
+    }
+    return sum;
+}
+
+/* Read or write a block `rounds` times; return the seconds, after checking the sum of what was read. */
+static double measure_rounds(const struct settings *settings, union element *block, size_t count, long rounds,
+                             double block_sum) {
+    double sum = block_sum * (double)rounds;
+    double start_seconds = now_seconds();
+    if (settings->write)
+        writers[settings->kind](block, count, rounds);
+    else
+        sum = readers[settings->kind](block, count, rounds);
+    double seconds = now_seconds() - start_seconds;
+    if (sum != block_sum * (double)rounds)
+        fail("sum of read", 0, sum, block_sum * (double)rounds);
+    return seconds;
+}
+
 /* Return the bytes per second for one size of block, after checking what was read or written. */
 static double measure_mark(const struct settings *settings, long long size_bytes, union element *block) {
     size_t count = (size_t)size_bytes / sizeof *block;
     long rounds = (long)((settings->pass_bytes + size_bytes - 1) / size_bytes);
-    double block_sum = 0;
+    double block_sum = fill_block(settings, block, count);
     double seconds = 0;
-    for (size_t i = 0; i < count; i++) {
-        set(&block[i], settings->kind, value_a(i));
-        block_sum += (double)value_a(i);
-    }
     for (long pass = 0; pass < settings->passes; pass++) {
-        double sum = block_sum * (double)rounds;
-        double start_seconds = now_seconds();
-        if (settings->write)
-            writers[settings->kind](block, count, rounds);
-        else
-            sum = readers[settings->kind](block, count, rounds);
-        seconds += now_seconds() - start_seconds;
-        if (sum != block_sum * (double)rounds)
-            fail("sum of read", 0, sum, block_sum * (double)rounds);
+        seconds += measure_rounds(settings, block, count, rounds, block_sum);
         if (settings->write)
             check_block(settings, block, count, rounds);
     }
@@ -229,19 +242,6 @@ static void run_mark(const struct settings *settings) {
 enum { WINDOWS = 16 };
 /* Bytes that take long enough for the clock. */
 #define SHORTEST_BYTES (256LL << 10)
-
-/* Read the seconds to discard and to measure of the next turn; return false at the end, and exit on anything else. */
-static bool read_turn(double *discarded_seconds, double *seconds) {
-    char line[128];
-    if (!fgets(line, sizeof line, stdin))
-        return false;
-    if (sscanf(line, "%lf %lf", discarded_seconds, seconds) != 2 ||
-        !(*discarded_seconds >= 0 && *seconds > 0 && *discarded_seconds + *seconds <= MAX_SECONDS)) {
-        fprintf(stderr, "ramspeed: not a turn: %s", line);
-        exit(2);
-    }
-    return true;
-}
 
 struct windows {
     union element *arrays[ARRAYS];
@@ -291,7 +291,7 @@ static void run_mem_turns(const struct settings *settings) {
         set(&windows.arrays[1][i], settings->kind, value_b(i));
         set(&windows.arrays[2][i], settings->kind, -1);
     }
-    while (read_turn(&discarded_seconds, &wanted_seconds)) {
+    while (read_turn("ramspeed", &discarded_seconds, &wanted_seconds)) {
         double seconds[OPERATIONS] = {0}, sum = 0, speed_sum = 0;
         long cycles = 0;
         for (double until = now_seconds() + discarded_seconds; now_seconds() < until || windows.steps % OPERATIONS;)
@@ -324,15 +324,7 @@ static double measure_block_for(const struct settings *settings, long long size_
     long rounds = (long)((SHORTEST_BYTES + size_bytes - 1) / size_bytes), passes = 0;
     double seconds = 0;
     do {
-        double sum = block_sum * (double)rounds;
-        double start_seconds = now_seconds();
-        if (settings->write)
-            writers[settings->kind](block, count, rounds);
-        else
-            sum = readers[settings->kind](block, count, rounds);
-        seconds += now_seconds() - start_seconds;
-        if (sum != block_sum * (double)rounds)
-            fail("sum of read", 0, sum, block_sum * (double)rounds);
+        seconds += measure_rounds(settings, block, count, rounds, block_sum);
         passes++;
     } while (seconds < wanted_seconds);
     if (settings->write)
@@ -346,12 +338,9 @@ static void run_mark_turns(const struct settings *settings) {
     double sums[MAX_SIZES] = {0}, discarded_seconds, wanted_seconds;
     for (int i = 0; i < settings->sizes; i++) {
         blocks[i] = allocate(settings->size_bytes[i]);
-        for (size_t k = 0; k < (size_t)settings->size_bytes[i] / sizeof(union element); k++) {
-            set(&blocks[i][k], settings->kind, value_a(k));
-            sums[i] += (double)value_a(k);
-        }
+        sums[i] = fill_block(settings, blocks[i], (size_t)settings->size_bytes[i] / sizeof(union element));
     }
-    while (read_turn(&discarded_seconds, &wanted_seconds)) {
+    while (read_turn("ramspeed", &discarded_seconds, &wanted_seconds)) {
         printf("program: ramspeed mark\nkind: %s\noperation: %s\n", kind_names[settings->kind], operation);
         for (int i = 0; i < settings->sizes; i++) {
             double share = 1.0 / settings->sizes;

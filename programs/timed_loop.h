@@ -5,13 +5,13 @@
 #define TARE_TIMED_LOOP_H
 
 #include "clock.h"
+#include "turn_line.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_SECONDS 3600.0
 // Parts of a turn, each with another distance between the stack and the static data. This distance alone changed the
 // speed of equal dhrystones by up to a quarter from start to start: both then compete for the same lines of the cache.
 // The distances cover a page of 4096 bytes, and all positions of 16 bytes in a line.
@@ -79,15 +79,10 @@ static int print_result(const struct timed_loop *loop, long times, double second
 // Measure a turn for each line `DISCARDED_SECONDS SECONDS` on standard input: run parts for the first time, which warm
 // up the caches and do not count, and then all parts for the second time. Return the exit code.
 static int run_turns(const struct timed_loop *loop) {
-    char line[128];
+    double discarded_seconds, wanted_seconds;
     double rate = 0; // repetitions per second
-    while (fgets(line, sizeof line, stdin)) {
-        double discarded_seconds, wanted_seconds, seconds = 0;
-        if (sscanf(line, "%lf %lf", &discarded_seconds, &wanted_seconds) != 2 || !(discarded_seconds >= 0) ||
-            !(wanted_seconds > 0 && discarded_seconds + wanted_seconds <= MAX_SECONDS)) {
-            fprintf(stderr, "%s: not a turn: %s", loop->name, line);
-            return 2;
-        }
+    while (read_turn(loop->name, &discarded_seconds, &wanted_seconds)) {
+        double seconds = 0;
         if (rate == 0)
             rate = measure_rate(loop, wanted_seconds / PARTS);
         long times = (long)fmin(fmax(rate * wanted_seconds / PARTS, 1), (double)loop->max_times / PARTS);

@@ -20,14 +20,13 @@ from pydantic import Field
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
 from tare.loads.turns import (
-    COMPUTE_DISCARDED_SECONDS,
-    COMPUTE_TURN_SECONDS,
     SLOWEST_CPU_FACTOR,
     TurnWorkload,
-    count_rounds,
+    count_compute_rounds,
+    estimate_compute_seconds,
     limit_seconds,
+    run_compute_turns,
     run_filled_turns,
-    running_program,
     turn_seconds,
 )
 from tare.model.errors import TrialFailed, quote_output
@@ -73,7 +72,7 @@ class ComputeWorkload(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns: short ones that fill the duration, or one for each repetition of a number of passes."""
-        return self.repetitions if self.passes else count_rounds(self.duration, COMPUTE_TURN_SECONDS)
+        return self.repetitions if self.passes else count_compute_rounds(self.duration)
 
     @property
     def duration_setting(self) -> str:
@@ -87,20 +86,14 @@ class ComputeWorkload(Workload):
         its speed by up to a quarter; each turn goes over many distances (programs/timed_loop.h). With a number of
         passes, the program starts in each turn, as in VTmark.
         """
-        outputs = self._run_passes(setup) if self.passes else self._run_turns(setup)
-        for raw in outputs:
+        inside = setup.require_inside(self.name)
+        turns = run_compute_turns(inside, (self._program,), self.name, self.rounds)
+        for raw in self._run_passes(inside) if self.passes else turns:
             yield raw
             self.parse((raw,))  # a wrong result fails the trial now, not after its last turn
 
-    def _run_turns(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        line, limit = f"{COMPUTE_DISCARDED_SECONDS:g} {COMPUTE_TURN_SECONDS:g}", limit_seconds(COMPUTE_TURN_SECONDS)
-        argv = (self._program, "--turns")
-        with running_program(setup.require_inside(self.name), *argv, last_line="verified: yes") as program:
-            for _ in range(self.rounds):  # the program finds its rate before the first turn
-                yield program.run_turn(self.name, line, limit)
-
-    def _run_passes(self, setup: MeasurementContext) -> Iterator[RawOutput]:
-        inside, argv = setup.require_inside(self.name), (self._program, self.count_option, f"{self.passes}")
+    def _run_passes(self, inside: Host) -> Iterator[RawOutput]:
+        argv = (self._program, self.count_option, f"{self.passes}")
         for _ in range(self.rounds):
             output = inside.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * self.passes / self.usual_speed))
             yield RawOutput(self.name, argv, output.text, output.seconds)
@@ -118,7 +111,7 @@ class ComputeWorkload(Workload):
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""
-        turns = self.rounds * (COMPUTE_DISCARDED_SECONDS + COMPUTE_TURN_SECONDS)
+        turns = estimate_compute_seconds(self.rounds)
         return 0.1 + (self.repetitions * self.passes / self.usual_speed if self.passes else turns)
 
     @property

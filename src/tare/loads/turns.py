@@ -136,3 +136,21 @@ def running_program(inside: Host, *argv: str, last_line: str) -> Iterator[Reside
     """Context manager: run a program that takes turns."""
     with inside.spawn(*argv) as process:
         yield ResidentProgram(process, argv, last_line)
+
+
+def count_compute_rounds(duration_seconds: float) -> int:
+    """Return the number of turns of a resident computing program in a measurement of this duration."""
+    return count_rounds(duration_seconds, COMPUTE_TURN_SECONDS)
+
+
+def run_compute_turns(inside: Host, argv: Sequence[str], label: str, rounds: int) -> Iterator[RawOutput]:
+    """Run a computing program of the image, which stays resident, and yield the output of each turn."""
+    line, limit = f"{COMPUTE_DISCARDED_SECONDS:g} {COMPUTE_TURN_SECONDS:g}", limit_seconds(COMPUTE_TURN_SECONDS)
+    with running_program(inside, *argv, "--turns", last_line="verified: yes") as program:
+        for _ in range(rounds):  # the program finds its rate before the first turn
+            yield program.run_turn(label, line, limit)
+
+
+def estimate_compute_seconds(rounds: int) -> float:
+    """Estimate the seconds of these turns, with the parts that do not count."""
+    return rounds * (COMPUTE_DISCARDED_SECONDS + COMPUTE_TURN_SECONDS)

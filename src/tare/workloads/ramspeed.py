@@ -31,12 +31,11 @@ from pydantic import AfterValidator, Field
 from tare.hosts.host import Host
 from tare.loads.parsing import EachOnce, check_labels, check_unique
 from tare.loads.turns import (
-    COMPUTE_DISCARDED_SECONDS,
-    COMPUTE_TURN_SECONDS,
     SLOWEST_CPU_FACTOR,
-    count_rounds,
+    count_compute_rounds,
+    estimate_compute_seconds,
     limit_seconds,
-    running_program,
+    run_compute_turns,
 )
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
@@ -90,7 +89,7 @@ class Ramspeed(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns of every part: short ones that fill the duration, or one for each pass."""
-        return self.passes or count_rounds(self.duration, COMPUTE_TURN_SECONDS)
+        return self.passes or count_compute_rounds(self.duration)
 
     @property
     def duration_setting(self) -> str:
@@ -115,12 +114,9 @@ class Ramspeed(Workload):
                 yield part, RawOutput(part.label, argv, output.text, output.seconds)
 
     def _run_turns(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
-        line, limit = f"{COMPUTE_DISCARDED_SECONDS:g} {COMPUTE_TURN_SECONDS:g}", limit_seconds(COMPUTE_TURN_SECONDS)
         for part in self._list_calls():  # one after the other: together, their arrays may exceed the memory
-            argv = (_PROGRAM, *part.arguments, "--turns")
-            with running_program(inside, *argv, last_line="verified: yes") as program:
-                for _ in range(self.rounds):
-                    yield part, program.run_turn(part.label, line, limit)
+            for raw in run_compute_turns(inside, (_PROGRAM, *part.arguments), part.label, self.rounds):
+                yield part, raw
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the speeds of one pass; raises TrialFailed for anything but complete, verified results."""
@@ -133,7 +129,7 @@ class Ramspeed(Workload):
         if self.passes:
             return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
         parts = len(self.kinds) * (1 + len(_MARKS) * bool(self.mark_sizes))
-        return 0.3 + parts * self.rounds * (COMPUTE_DISCARDED_SECONDS + COMPUTE_TURN_SECONDS)
+        return 0.3 + parts * estimate_compute_seconds(self.rounds)
 
     @property
     def _pass_seconds(self) -> float:

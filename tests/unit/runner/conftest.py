@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 from fakes import TICKS, Bench, Watcher
 
-import tare.loads.cpu_programs
+import tare.loads.turns
 import tare.runner.trial
 import tare.runner.turn_scheduler
-import tare.workloads.ramspeed
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +25,7 @@ def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _ten_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let dhrystone and ramspeed have ten turns, as most tests here count them."""
-    monkeypatch.setattr(tare.loads.cpu_programs, "COMPUTE_TURN_SECONDS", 0.02)
-    monkeypatch.setattr(tare.workloads.ramspeed, "COMPUTE_TURN_SECONDS", 0.02)
+    monkeypatch.setattr(tare.loads.turns, "COMPUTE_TURN_SECONDS", 0.02)
 
 
 @pytest.fixture
