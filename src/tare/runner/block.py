@@ -156,14 +156,7 @@ class BlockRunner:
                         attempt.start()
                     exits.enter_context(nullcontext() if workload.runs_exclusively else self._awake.keep_awake())
                     turns.run_turns([*stay, *come], first)
-                    for number in range(1, max(passes.values(), default=1)):
-                        able = [each for each in come if each.is_running and each not in turns.ended_early]
-                        again = [each for each in able if passes.get(each.step.stack, 1) > number]
-                        # Stacks that measured for a fixed time have different numbers of rounds: additional rounds
-                        # could not be paired.
-                        if any(each.rounds != number * workload.rounds for each in again):
-                            break
-                        turns.run_turns(again, first)
+                    _run_more_passes(turns, come, workload.rounds, passes, first)
                     for attempt in turns.select_counted(come):
                         self._end(attempt, planned)
                         attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
@@ -285,6 +278,19 @@ class BlockRunner:
             self.inside_check.record_differences(step.stack, log)
         if planned.limits.seconds is not None:
             log.cautions += time_cautions(log.measured_seconds, group_count * planned.limits.seconds)
+
+
+def _run_more_passes(
+    turns: TurnScheduler, attempts: Sequence[TrialRun], rounds: int, passes: Mapping[str, int], first_round: int
+) -> None:
+    """Let attempts measure again, as often as `passes` has it for their stacks; a pass has `rounds` rounds."""
+    for number in range(1, max(passes.values(), default=1)):
+        able = [each for each in attempts if each.is_running and each not in turns.ended_early]
+        again = [each for each in able if passes.get(each.step.stack, 1) > number]
+        # Stacks that measured for a fixed time have different numbers of rounds: additional rounds could not be paired.
+        if any(each.rounds != number * rounds for each in again):
+            break
+        turns.run_turns(again, first_round)
 
 
 def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:

@@ -269,8 +269,9 @@ class TurnBoundary:
         texts = self._read_texts()
         if self.idle_watch:
             self.idle_watch.begin_turn(texts)
+        spun = self._spun_seconds(texts)
         for usage in filter(None, (self.usage, self.sidecar_usage)):
-            usage.begin_turn(texts.get(_STAT_PATH, ""), self._spun_seconds(texts))
+            usage.begin_turn(texts.get(_STAT_PATH, ""), spun)
         if self._instance_cpu:  # last, as opening its files takes some time
             self._instance_cpu.begin_turn(texts)
         self._began = time.monotonic()
@@ -284,9 +285,10 @@ class TurnBoundary:
             self.idle_watch.end_turn(texts)
             if self._instance_cpu:
                 self._instance_cpu.pids = self.idle_watch.pids
+        stat, spun = texts.get(_STAT_PATH, ""), self._spun_seconds(texts)
         if self.sidecar_usage:
-            self.sidecar_usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds, self._spun_seconds(texts))
-        steal = self.usage.end_turn(texts.get(_STAT_PATH, ""), idle_seconds, self._spun_seconds(texts))
+            self.sidecar_usage.end_turn(stat, idle_seconds, spun)
+        steal = self.usage.end_turn(stat, idle_seconds, spun)
         usage = TurnUsage(steal, *used)
         if not warm_up:
             self._taken.add_turn(seconds, usage, self.usage.latest_times)
