@@ -296,12 +296,14 @@ static void run_mem_turns(const struct settings *settings) {
         long cycles = 0;
         for (double until = now_seconds() + discarded_seconds; now_seconds() < until || windows.steps % OPERATIONS;)
             measure_window(settings, &windows, &operation);
+        struct counted_part counted = begin_counted_part();
         for (; sum < wanted_seconds; cycles++)
             for (int i = 0; i < OPERATIONS; i++) {
                 double of_window = measure_window(settings, &windows, &operation);
                 seconds[operation] += of_window;
                 sum += of_window;
             }
+        double cpu_share = end_counted_part(&counted);
         printf("program: ramspeed mem\nkind: %s\narray_bytes: %lld\n", kind_names[settings->kind],
                settings->array_bytes);
         for (int i = 0; i < OPERATIONS; i++) {
@@ -309,7 +311,8 @@ static void run_mem_turns(const struct settings *settings) {
             printf("%s_bytes_per_second: %.3f\n", operation_names[i], speed(bytes, seconds[i]));
             speed_sum += speed(bytes, seconds[i]);
         }
-        printf("average_bytes_per_second: %.3f\nverified: yes\n", speed_sum / OPERATIONS);
+        printf("average_bytes_per_second: %.3f\n", speed_sum / OPERATIONS);
+        printf("cpu_share: %.6f\nverified: yes\n", cpu_share);
         fflush(stdout);
     }
     for (int i = 0; i < ARRAYS; i++)
@@ -335,7 +338,7 @@ static double measure_block_for(const struct settings *settings, long long size_
 static void run_mark_turns(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
     union element *blocks[MAX_SIZES];
-    double sums[MAX_SIZES] = {0}, discarded_seconds, wanted_seconds;
+    double sums[MAX_SIZES] = {0}, cpu_shares[MAX_SIZES], discarded_seconds, wanted_seconds;
     for (int i = 0; i < settings->sizes; i++) {
         blocks[i] = allocate(settings->size_bytes[i]);
         sums[i] = fill_block(settings, blocks[i], (size_t)settings->size_bytes[i] / sizeof(union element));
@@ -346,11 +349,16 @@ static void run_mark_turns(const struct settings *settings) {
             double share = 1.0 / settings->sizes;
             if (discarded_seconds > 0)
                 measure_block_for(settings, settings->size_bytes[i], blocks[i], sums[i], share * discarded_seconds);
+            struct counted_part counted = begin_counted_part();
             double bytes_per_second =
                 measure_block_for(settings, settings->size_bytes[i], blocks[i], sums[i], share * wanted_seconds);
+            cpu_shares[i] = end_counted_part(&counted);
             printf("%s_%lld_bytes_per_second: %.3f\n", operation, settings->size_bytes[i], bytes_per_second);
         }
-        printf("verified: yes\n");
+        printf("cpu_share:");
+        for (int i = 0; i < settings->sizes; i++)
+            printf(" %.6f", cpu_shares[i]);
+        printf("\nverified: yes\n");
         fflush(stdout);
     }
     for (int i = 0; i < settings->sizes; i++)

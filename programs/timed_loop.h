@@ -19,8 +19,8 @@
 #define PART_BYTES 128
 
 // `measure` repeats the operation, verifies its results, and returns the seconds, or exits on a wrong result. `print`
-// prints the result. `count` is the option for the number of repetitions, which is at most `max_times`; `first_times`
-// is the first attempt at a requested time.
+// prints the result, except its last line. `count` is the option for the number of repetitions, which is at most
+// `max_times`; `first_times` is the first attempt at a requested time.
 struct timed_loop {
     const char *name;
     const char *count;
@@ -65,7 +65,8 @@ static double measure_part(const struct timed_loop *loop, long times, int part) 
     return measure_at(loop, times, (size_t)(part * PART_BYTES + part * 5 % 8 * 16));
 }
 
-static int print_result(const struct timed_loop *loop, long times, double seconds) {
+// Print a result, with its CPU share unless that is 0; return the exit code.
+static int print_result(const struct timed_loop *loop, long times, double seconds, double cpu_share) {
     if (!(seconds > 0)) {
         const char *unit = loop->count + strlen("--");
         fprintf(stderr, "%s: %ld %s took no time that the clock can measure: request more %s\n", loop->name, times,
@@ -73,6 +74,9 @@ static int print_result(const struct timed_loop *loop, long times, double second
         return 1;
     }
     loop->print(times, seconds);
+    if (cpu_share > 0)
+        printf("cpu_share: %.6f\n", cpu_share);
+    puts("verified: yes");
     return fflush(stdout) == 0 ? 0 : 1;
 }
 
@@ -89,9 +93,10 @@ static int run_turns(const struct timed_loop *loop) {
         double until_seconds = now_seconds() + discarded_seconds;
         for (int part = 0; now_seconds() < until_seconds; part = (part + 1) % PARTS)
             measure_part(loop, times, part);
+        struct counted_part counted = begin_counted_part();
         for (int part = 0; part < PARTS; part++)
             seconds += measure_part(loop, times, part);
-        if (print_result(loop, PARTS * times, seconds) != 0)
+        if (print_result(loop, PARTS * times, seconds, end_counted_part(&counted)) != 0)
             return 1;
         rate = fmax(rate, (double)PARTS * (double)times / seconds); // a disturbed turn must not shorten the next
     }
@@ -107,10 +112,10 @@ static int run_timed_loop(const struct timed_loop *loop, int argc, char **argv) 
     if (argc == 3 && strcmp(argv[1], loop->count) == 0 && number <= (double)loop->max_times) {
         times = (long)number;
         if (times > 0 && (double)times == number)
-            return print_result(loop, times, loop->measure(times));
+            return print_result(loop, times, loop->measure(times), 0);
     } else if (argc == 1 || (argc == 3 && strcmp(argv[1], "--seconds") == 0 && number > 0 && number <= MAX_SECONDS)) {
         double seconds = measure_for(loop, argc == 1 ? 1 : number, &times);
-        return print_result(loop, times, seconds);
+        return print_result(loop, times, seconds, 0);
     }
     fprintf(stderr, "usage: %s [--turns | --seconds S | %s N]   S: at most 3600, default 1; N: 1 to %ld\n", loop->name,
             loop->count, loop->max_times);

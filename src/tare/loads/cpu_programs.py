@@ -35,6 +35,8 @@ from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 
 _MAX_PASSES = 2_147_483_627  # as in VTmark, whose Dhrystone counts passes in 32 bits
+# The end of a result, and of a turn's: its CPU time per second.
+VERIFIED = r"(?:cpu_share: (?P<cpu_share>\d+\.\d+)\n)?verified: yes\n"
 HEAD = (
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\n"
@@ -51,8 +53,8 @@ _MIN_SECONDS = 1e-5  # the resolution in which sysbench prints the time of its w
 class ComputeWorkload(Workload):
     """Workload of one command and one speed.
 
-    - `result` matches a complete, verified output. Its group `speed` is in units of `scale` times the metric's unit,
-      its group `passes` the number of passes.
+    - `result` matches a complete, verified output, which ends with `VERIFIED`. Its group `speed` is in units of
+      `scale` times the metric's unit, its group `passes` the number of passes.
     - `count_option` is the option that sets the number of passes.
     - `usual_speed` is the passes a second of a current machine, for estimates.
     """
@@ -107,7 +109,8 @@ class ComputeWorkload(Workload):
         if not 0 < speed < math.inf:
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
             raise TrialFailed(f"{self.name} gave no verified speed; {quote_output(raw[0].text)}", hint)
-        return (Value("speed", None, speed),)
+        share = match["cpu_share"] if match else None
+        return (Value("speed", None, speed, cpu_share=float(share) if share else None),)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""

@@ -226,12 +226,14 @@ class Value:
     """Measured value in its metric's unit. `point` is the position on the sweep; None for a value of no point.
 
     `printed_unit` is the unit that the program printed after the number; "" if it printed none or if it is unknown.
+    `cpu_share` is the CPU time per second in which a program that only computes was measured; None for other programs.
     """
 
     metric: str
     point: float | None
     value: float
     printed_unit: str = ""
+    cpu_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -295,6 +297,7 @@ class MeasuredValue:
     - `value` is the mean over the trial's turns at this point; `turns` are their values, in order, if several.
     - `label` is the label of the outputs from which it was read; "" if these have several labels or are unknown.
     - `printed_unit` is the common unit of all turns (see `Value`).
+    - `cpu_shares` are those of the turns (see `Value`), by the clock of the host's kernel; () if unknown.
     """
 
     metric: str
@@ -305,6 +308,7 @@ class MeasuredValue:
     turns: tuple[float, ...] = ()
     label: str = ""
     printed_unit: str = ""
+    cpu_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

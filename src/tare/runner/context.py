@@ -255,6 +255,19 @@ class InstanceSpec:
         """The outermost technology, which is started next."""
         return self.stack[-1]
 
+    @property
+    def shares_kernel(self) -> bool:
+        """Whether the instance runs on the kernel of the machine under test, which then counts its CPU time itself.
+
+        The kernel of a guest may count time that the machine gave to others.
+        """
+        return all(
+            each.isolation.level in ("none", "shared kernel")
+            and each.family in ("bare metal", "container", "sandbox")  # User Mode Linux is a process with a kernel
+            and not each.provisions_machine
+            for each in self.stack
+        )
+
     def with_workload(self, workload: Workload) -> InstanceSpec:
         """Return the specification with the port and the data volume that a workload needs."""
         udp = self.udp or workload.datagrams

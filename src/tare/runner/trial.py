@@ -373,7 +373,8 @@ class TrialRun:
         self._hand_over()
         log.ended = time.time()
         self._add_cautions(live)
-        log.values = (*read_values(self.workload, log.raw), *service_ready_values(log.ready_seconds))
+        values = read_values(self.workload, log.raw, has_host_clock=self.spec.shares_kernel)
+        log.values = (*values, *service_ready_values(log.ready_seconds))
         reject_impossible_values(log.values, len(self.spec.limits.cpus))
         if invalid is not None:
             raise invalid

@@ -18,12 +18,20 @@ _ROUNDS_FOR_LABELS = 5
 _UNIT_HINT = "let the command print this number in one unit always, or as JSON"
 
 
-def read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
+def read_values(
+    workload: Workload, raw: Sequence[RawOutput], *, has_host_clock: bool = False
+) -> tuple[MeasuredValue, ...]:
     """Return a trial's values, parsed from its commands' output. Raises TrialFailed for missing or non-finite values.
 
     A value is the mean over the rounds, with the value of each turn. If stacks are measured one at a time, a value is
-    the median over the rounds, without turns.
+    the median over the rounds, without turns. Values keep the CPU shares of turns if `has_host_clock`: if the kernel of
+    the machine under test counted their CPU time.
     """
+    values = _read_values(workload, raw)
+    return values if has_host_clock else tuple(replace(each, cpu_shares=()) for each in values)
+
+
+def _read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
     metrics = {metric.name: metric for metric in workload.all_metrics}
     # An adaptive workload chooses its points while it measures: its outputs are one search and not equal rounds.
     if workload.rounds == 1 or workload.is_adaptive:
@@ -112,7 +120,9 @@ def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, 
         raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
     turns, label = (numbers, label) if in_pairs and len(numbers) > 1 else ((), "")
     value, unit = (fmean if in_pairs else median)(numbers), first.printed_unit
-    return MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
+    shares = tuple(each.cpu_share for each in values if each.cpu_share) if turns else ()
+    shares = shares if len(shares) == len(turns) else ()
+    return MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit, shares)
 
 
 def _find_labels(workload: Workload, rounds: Sequence[Sequence[RawOutput]]) -> Mapping[ValueKey, str]:

@@ -76,6 +76,7 @@ class Cell:
     - `failures`: those of all trials of the workload, equal in the cells of all metrics.
     - `coarse`: the values have steps larger than their noise, so that the interval is too narrow.
     - `turns`: the number of turns of the trials, for a headline of one of its values; 0 without turns.
+    - `by_cpu_time`: the ratio compares CPU time, and `usual` is the value on a CPU without other load.
     - `slow_turns`: the share of turns that are much slower than the others; `slow_turns_of_baseline` is that of the
       baseline and its control in the same rounds.
     """
@@ -115,6 +116,7 @@ class Cell:
     coarse: bool = False
     turns: int = 0
     mean_ratio: float | None = None
+    by_cpu_time: bool = False
     slow_turns: float | None = None
     slow_turns_of_baseline: float | None = None
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tare.model.run_folder import WorkloadRecord
 from tare.model.trial import Metric, Trial
+from tare.statistics.cpu_time import is_cpu_bound, turns_by_cpu_time
 
 # Values beyond this cannot be squared; no quantity that a machine measures comes near.
 LARGEST_VALUE = 1e150
@@ -34,6 +35,8 @@ class Grid:
     - `rejected_counts` counts values that are not finite, or in another unit than the metric's.
     - `positions` are those of the trials in the order of their blocks, with the axes stack and block.
     - `blocks` are the numbers of the blocks, from 0.
+    - `cpu_turns` are turns by CPU time (`tare.statistics.cpu_time`), or as in `turns` where that is unknown.
+    - `by_cpu_time` is the mask of the stacks and keys that are compared by CPU time.
     """
 
     workload: str
@@ -47,6 +50,14 @@ class Grid:
     rejected_counts: NDArray[np.int64]
     positions: NDArray[np.int64]
     blocks: tuple[int, ...]
+    cpu_turns: NDArray[np.float64]
+    by_cpu_time: NDArray[np.bool_]
+
+    @cached_property
+    def compared_turns(self) -> NDArray[np.float64]:
+        """Turns by CPU time for the stacks and keys that are compared by it; those of `turns` for the others."""
+        by_cpu_time = self.by_cpu_time[..., np.newaxis, np.newaxis]
+        return np.where(by_cpu_time, self.cpu_turns, self.turns) if by_cpu_time.any() else self.turns
 
     @cached_property
     def positive(self) -> NDArray[np.bool_]:
@@ -68,6 +79,8 @@ class Grid:
             rejected_counts=self.rejected_counts[:, keys],
             positions=self.positions[:, at],
             blocks=tuple(self.blocks[index] for index in at),
+            cpu_turns=self.cpu_turns[selected],
+            by_cpu_time=self.by_cpu_time[:, keys],
         )
 
     def find_metric(self, name: str) -> Metric:
@@ -77,10 +90,14 @@ class Grid:
 
 @dataclass
 class GridBuilder:
-    """Builder of a workload's grid, to which a running run adds its trials one by one."""
+    """Builder of a workload's grid, to which a running run adds its trials one by one.
+
+    `references` are the baseline and its control; without them, nothing is compared by CPU time.
+    """
 
     record: WorkloadRecord
     stacks: tuple[str, ...]
+    references: tuple[str, ...] = ()
     _metrics: dict[str, Metric] = field(default_factory=dict)
     _keys: dict[tuple[str, float | None], int] = field(default_factory=dict)
     # For each value six numbers: stack, key, block, order, first round, number of turns. Flat arrays, because a run may
@@ -88,6 +105,8 @@ class GridBuilder:
     _positions: array[int] = field(default_factory=lambda: array("q"))
     _values: array[float] = field(default_factory=lambda: array("d"))
     _turns: array[float] = field(default_factory=lambda: array("d"))
+    _cpu_turns: array[float] = field(default_factory=lambda: array("d"))  # NaN if unknown
+    _first_references: list[Trial] = field(default_factory=list)  # trials of the references in their first block
 
     def __post_init__(self) -> None:
         self._metrics = {metric.name: metric for metric in self.record.metrics}
@@ -111,7 +130,14 @@ class GridBuilder:
             self._positions.extend((stack, key, trial.block, trial.order, first, len(value.turns) or 1))
             has_equal_unit = value.unit == metric.unit or not value.unit or not metric.unit
             self._values.append(value.value if has_equal_unit else math.nan)
-            self._turns.extend(value.turns or (value.value,))
+            turns = value.turns or (value.value,)
+            self._turns.extend(turns)
+            self._cpu_turns.extend(turns_by_cpu_time(value) or (math.nan,) * len(turns))
+        if trial.stack in self.references:
+            earliest = min((each.block for each in self._first_references), default=trial.block)
+            if trial.block <= earliest:
+                self._first_references = [each for each in self._first_references if each.block == trial.block]
+                self._first_references.append(trial)
 
     def grid(self) -> Grid:
         """Return the grid of all trials so far. Repeated values within a trial are averaged: they are no blocks."""
@@ -124,8 +150,14 @@ class GridBuilder:
         values, good = np.array(self._values, dtype=float), self._find_good(counts)
         mean, present = _means(values, good, places, shape)
         turns, has_turn = mean[..., np.newaxis], present[..., np.newaxis]
+        cpu_turns, by_cpu_time = turns, np.zeros(shape[:2], dtype=bool)
         if len(self._turns) > len(values):
-            turns, has_turn = self._arrange_by_round(good, places, shape, columns)
+            turns, has_turn = self._arrange_by_round(self._turns, good, places, shape, columns)
+            cpu_turns = turns
+        if len(self._turns) > len(values) and is_cpu_bound(self._first_references):
+            by_cpu, has_cpu = self._arrange_by_round(self._cpu_turns, good, places, shape, columns)
+            by_cpu_time = self._choose_clock(has_turn, has_cpu & np.isfinite(by_cpu))
+            cpu_turns = np.where(by_cpu_time[..., np.newaxis, np.newaxis], by_cpu, turns)
         orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
         orders[stack, block] = order
         return Grid(
@@ -140,7 +172,15 @@ class GridBuilder:
             rejected_counts=np.bincount(places, ~good, math.prod(shape)).reshape(shape).sum(axis=-1).astype(np.int64),
             positions=orders,
             blocks=tuple(blocks.tolist()),
+            cpu_turns=cpu_turns,
+            by_cpu_time=by_cpu_time,
         )
+
+    def _choose_clock(self, has_turn: NDArray[np.bool_], has_cpu_turn: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the mask of stacks and keys to compare by CPU time: known for all turns, also of the references."""
+        is_known = (has_turn == has_cpu_turn).all(axis=(2, 3))
+        rows = [self._stack_at[stack] for stack in self.references]
+        return np.asarray(is_known & is_known[rows].all(axis=0) & has_turn.any(axis=(2, 3)))
 
     def _find_good(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the values that are numbers with all their turns; `counts` are the numbers of turns."""
@@ -150,15 +190,20 @@ class GridBuilder:
         of_turns = _are_numbers(np.array(self._turns, dtype=float))
         return good & np.logical_and.reduceat(of_turns, _turn_starts(counts))
 
+    @staticmethod
     def _arrange_by_round(
-        self, good: NDArray[np.bool_], places: NDArray[np.int64], shape: tuple[int, ...], columns: NDArray[np.int64]
+        turns: array[float],
+        good: NDArray[np.bool_],
+        places: NDArray[np.int64],
+        shape: tuple[int, ...],
+        columns: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return turns and their mask with an additional axis of rounds; `places` are flat indexes of the values."""
         firsts, counts = columns[4:]
-        rounds = np.arange(len(self._turns)) - np.repeat(_turn_starts(counts) - firsts, counts)
+        rounds = np.arange(len(turns)) - np.repeat(_turn_starts(counts) - firsts, counts)
         most = int(rounds.max()) + 1
         at = np.repeat(places, counts) * most + rounds
-        return _means(np.array(self._turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
+        return _means(np.array(turns, dtype=float), np.repeat(good, counts), at, (*shape, most))
 
     def _sort_keys(self) -> tuple[tuple[GridKey, ...], NDArray[np.int64]]:
         """Return the keys sorted by metric, then point, and the new index of each key."""

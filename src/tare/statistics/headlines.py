@@ -100,15 +100,50 @@ RelativeTo = Callable[[NDArray[np.float64], NDArray[np.bool_], int], LogRatios]
 
 def log_ratios(grid: Grid, reference: BaselineRows, keys: Sequence[int] | None = None) -> LogRatios:
     """Return the log ratios of all stacks to the baseline, at all keys or at `keys`; 0 in the baseline's row."""
-    logs, usable = turn_logs(grid, keys)
-    return replace(relative_to_baseline(logs, usable, reference), errors=errors_of_rounds(logs, usable, reference))
+
+    def compare_turns(logs: NDArray[np.float64], usable: NDArray[np.bool_]) -> LogRatios:
+        ratios = relative_to_baseline(logs, usable, reference)
+        return replace(ratios, errors=errors_of_rounds(logs, usable, reference))
+
+    return compare_by_clock(grid, keys, compare_turns)
+
+
+def compare_by_clock(
+    grid: Grid,
+    keys: Sequence[int] | None,
+    compare_turns: Callable[[NDArray[np.float64], NDArray[np.bool_]], LogRatios],
+) -> LogRatios:
+    """Return what `compare_turns` returns for the turns' logarithms and their mask, each cell by its clock.
+
+    Both sides of a ratio have the same clock: the baseline is compared by CPU time with some stacks, and by wall time
+    with those whose CPU time is unknown.
+    """
+    selected = slice(None) if keys is None else list(keys)
+    by_wall_time = compare_turns(*_logs_of(grid.turns, grid, keys))
+    by_cpu_time = grid.by_cpu_time[:, selected, np.newaxis]
+    if not by_cpu_time.any():
+        return by_wall_time
+    other = compare_turns(*_logs_of(grid.cpu_turns, grid, keys))
+    errors = by_wall_time.errors
+    if errors is not None and other.errors is not None:
+        errors = np.where(by_cpu_time, other.errors, errors)
+    return LogRatios(np.where(by_cpu_time, other.logs, by_wall_time.logs), by_wall_time.both, errors)
 
 
 def turn_logs(grid: Grid, keys: Sequence[int] | None = None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the logarithms of the turns (axes: stack, key, block, round), and the mask of existing turns."""
+    """Return the logarithms of the turns (axes: stack, key, block, round), and the mask of existing turns.
+
+    Each stack's turns are by the clock by which the stack is compared.
+    """
+    return _logs_of(grid.compared_turns, grid, keys)
+
+
+def _logs_of(
+    turns: NDArray[np.float64], grid: Grid, keys: Sequence[int] | None
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     selected = slice(None) if keys is None else list(keys)
     usable = grid.has_turn[:, selected] & grid.positive[:, selected, :, np.newaxis]
-    return np.log(np.where(usable, grid.turns[:, selected], 1.0)), usable
+    return np.log(np.where(usable, turns[:, selected], 1.0)), usable
 
 
 def usual_logs(grid: Grid, keys: Sequence[int] | None = None) -> NDArray[np.float64]:

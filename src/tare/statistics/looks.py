@@ -123,7 +123,8 @@ class Looks:
         self, records: Sequence[WorkloadRecord], stacks: tuple[str, ...], reference: BaselineRows, margin: float
     ) -> None:
         self._stacks, self._reference, self._margin = stacks, reference, margin
-        self._pasts = {record.name: _WorkloadTrials(GridBuilder(record, stacks)) for record in records}
+        references = tuple(stacks[row] for row in (reference.row, reference.control) if row is not None and stacks)
+        self._pasts = {record.name: _WorkloadTrials(GridBuilder(record, stacks, references)) for record in records}
         self._needed: dict[int, _NeededEvidence] = {}  # by position; a cache
         self._ends: list[int] = []  # positions of the ends of all workloads' blocks, in order; a cache
         self._count = 0  # trials in the journal so far

@@ -28,7 +28,14 @@ from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.descriptive import centers, moments
 from tare.statistics.grid import Grid
-from tare.statistics.headlines import Headline, LogRatios, mean_relative_to, relative_to_baseline, turn_logs
+from tare.statistics.headlines import (
+    Headline,
+    LogRatios,
+    compare_by_clock,
+    mean_relative_to,
+    relative_to_baseline,
+    turn_logs,
+)
 from tare.statistics.ratios import BaselineRows, compare, exp_bounded
 
 SLOW_SHARE = 0.2  # a slow turn lacks at least this share of the usual speed
@@ -164,7 +171,11 @@ def compare_turns(
     slow = find_slow_turns(grid, reference)
     if slow is None:
         return None
-    means = relative_to_baseline(*turn_logs(grid, head.keys if head else None), reference, mean_relative_to)
+    means = compare_by_clock(
+        grid,
+        head.keys if head else None,
+        lambda logs, usable: relative_to_baseline(logs, usable, reference, mean_relative_to),
+    )
     if head is not None:
         slow, means = slow.combine_keys(head.keys), head.average_keys(means)
     return TurnComparison(slow, moments(means.logs, means.both).mean, is_mean_different(means, centers))

@@ -33,6 +33,7 @@ _COARSE = Caution(
     "coarse-values",
     "values come in steps that are larger than their noise: the interval is too narrow, and no decision is robust",
 )
+_BY_CPU_TIME = "compared by CPU time: it only computes, and what others on the machine took does not count"
 _UNCONFIRMED = Caution(
     "unconfirmed",
     "later blocks of other stacks show more noise: another block of this stack may withdraw the verdict",
@@ -284,7 +285,9 @@ def _description_fields(rows: _CellRows, stack: int, keys: tuple[int, ...]) -> d
     cautions = outcomes.cautions
     if workload.reference is not None and stack != workload.baseline_row:
         cautions += workload.outcomes[workload.baseline_row].cautions
+    by_cpu_time = bool(keys) and bool(grid.by_cpu_time[stack, list(keys)].all())
     fields: dict[str, Any] = {
+        "by_cpu_time": by_cpu_time,
         "workload": workload.record.name,
         "metric": ", ".join(rule.metrics) if rule else metric.name if metric else "",
         "point": None if rule else grid.keys[keys[0]].point,
@@ -294,7 +297,8 @@ def _description_fields(rows: _CellRows, stack: int, keys: tuple[int, ...]) -> d
         "headline": rule.name if rule else "",
         "trials": int((grid.present[stack, list(keys)].all(axis=0) & bool(keys)).sum()),
         "notes": (f"left out: {rejected} {what} no finite number, or in another unit than the metric's",)
-        * bool(rejected),
+        * bool(rejected)
+        + (_BY_CPU_TIME,) * by_cpu_time,
         "cautions": cautions if outcomes.ok else (),
         "failures": outcomes.failures,
         "skipped": outcomes.skipped,

@@ -93,7 +93,9 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     others = (Value(metric.name, None, float(found[metric.name])) for metric in _USAGE_METRICS)
-    return found["output"], (Value("time", None, float(found["wall"])), *others)
+    wall = float(found["wall"])
+    share = (float(found["user"]) + float(found["system"])) / wall
+    return found["output"], (Value("time", None, wall, cpu_share=share), *others)
 
 
 def _command_name(argv: Sequence[str]) -> str:

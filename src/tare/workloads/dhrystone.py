@@ -15,12 +15,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import ComputeWorkload
+from tare.loads.cpu_programs import VERIFIED, ComputeWorkload
 from tare.model.trial import Metric
 
 _RESULT = re.compile(
     r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
-    r"dhrystones_per_second: (?P<speed>\d+\.\d+)\nverified: yes\n",
+    r"dhrystones_per_second: (?P<speed>\d+\.\d+)\n" + VERIFIED,
     re.ASCII,
 )
 

@@ -46,6 +46,7 @@ ElementType = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
 _PROGRAM = "/usr/lib/tare/ramspeed"
+_CPU_SHARES = r"(?:cpu_share:((?: \d+\.\d+)+)\n)?"  # of a turn
 _STEP_BYTES = 128  # bytes of one step of the program's loop
 
 
@@ -163,11 +164,16 @@ class _RamspeedCall:
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        found = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
-        numbers = [float(number) for number in found.groups()] if found else []
-        if not numbers or not all(0 < number < math.inf for number in numbers):
+        found = re.fullmatch(f"{re.escape(self.head)}{lines}{_CPU_SHARES}verified: yes\n", text, re.ASCII)
+        *numbers, shares = found.groups() if found else (None,)
+        speeds = [float(number) for number in numbers]
+        if not speeds or not all(0 < speed < math.inf for speed in speeds):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
             raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; {quote_output(text)}", hint)
+        # `mem` prints one share for all of its speeds, which come from the same time.
+        cpu_shares = [float(share) for share in shares.split()] if shares else [None]
+        cpu_shares *= len(speeds) if len(cpu_shares) == 1 else 1
         return tuple(
-            Value(metric, point, number) for (_, metric, point), number in zip(self.speeds, numbers, strict=True)
+            Value(metric, point, speed, cpu_share=share)
+            for (_, metric, point), speed, share in zip(self.speeds, speeds, cpu_shares, strict=True)
         )

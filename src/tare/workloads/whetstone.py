@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import ComputeWorkload
+from tare.loads.cpu_programs import VERIFIED, ComputeWorkload
 from tare.model.trial import Metric
 
 _MODULES = (
@@ -33,7 +33,8 @@ _MODULES = (
 _RESULT = re.compile(
     r"program: whetstone double precision\npasses: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
     + "".join(rf"seconds_{module}: \d+\.\d+\n" for module in _MODULES)
-    + r"mwips: (?P<speed>\d+\.\d+)\nverified: yes\n",
+    + r"mwips: (?P<speed>\d+\.\d+)\n"
+    + VERIFIED,
     re.ASCII,
 )
 

@@ -84,6 +84,26 @@ class InUnits(Pair):
         return (Value("rate", None, float(number), unit),)
 
 
+@dataclass(frozen=True)
+class Computing(Pair):
+    """A workload that prints its value with its CPU share, if that is known."""
+
+    def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
+        number, *share = map(float, raw[0].text.split())
+        return (Value("rate", None, number, cpu_share=share[0] if share else None),)
+
+
+def test_the_cpu_shares_of_turns_count_if_the_hosts_kernel_measured_them() -> None:
+    raw = outputs(("1", "10 0.5"), ("1", "20 0.25"))
+    assert read_values(Computing(), raw, has_host_clock=True)[0].cpu_shares == (0.5, 0.25)
+    assert read_values(Computing(), raw, has_host_clock=False)[0].cpu_shares == ()
+
+
+def test_a_turn_without_a_cpu_share_leaves_the_value_without_any() -> None:
+    raw = outputs(("1", "10 0.5"), ("1", "20"))
+    assert read_values(Computing(), raw, has_host_clock=True)[0].cpu_shares == ()
+
+
 def test_a_trial_has_the_unit_that_all_its_turns_were_printed_in() -> None:
     (value,) = read_values(InUnits(), outputs(("1", "1 second"), ("1", "3 seconds")))
     assert (value.value, value.printed_unit) == (2.0, "second")

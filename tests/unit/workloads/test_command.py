@@ -35,6 +35,12 @@ def raw(text: str, errors: str = "") -> RawOutput:
     return RawOutput("run", (*MEASURED, "bench"), text, 0.3, errors=errors)
 
 
+def test_the_wall_time_of_a_command_has_its_cpu_share() -> None:
+    shares = {value.metric: value.cpu_share for value in UserCommand("bench").parse((raw(f"done{LINE}"),))}
+    assert shares["time"] == pytest.approx(0.2125 / 0.25)
+    assert {shares[name] for name in ("user", "system", "memory")} == {None}
+
+
 # --- what is read ----------------------------------------------------------------------------------------------------
 
 
