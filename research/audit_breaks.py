@@ -9,7 +9,7 @@ from audit_runs import COVERED, KINDS, NORMAL, Kind, decide, log_ratios, make_wo
 RUNS = 2000
 SEED = 19540403
 _STACKS = (1, 4, 10)
-_EACH = KINDS[len(COVERED) :]
+_EACH = tuple(kind for kind in KINDS if kind not in COVERED)
 _ALONE = tuple(replace(kind, name=kind.name.replace("each stack", "one stack alone"), alone=True) for kind in _EACH)
 # The longest first, so that no process waits for the other in the end.
 BREAKS = tuple((kind, stacks) for stacks in reversed(_STACKS) for kind in (NORMAL, *_EACH, *_ALONE))

@@ -31,7 +31,7 @@ from audit_runs import (
 from audit_stacks import ALONE, BORROWED, CELLS, STACKS
 from audit_stacks import RUNS as TOGETHER_RUNS
 from audit_stacks import Studied as StudiedTogether
-from audit_turns import HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
+from audit_turns import FLICKER, HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
 from audit_turns import RUNS as TURNS_RUNS
 from audit_within import LEAST_RUNS, LOOKED_AT, OF_ROUNDS, ROUNDS_TOO
 from audit_within import ROUNDS as WITHIN_ROUNDS
@@ -159,7 +159,8 @@ How to find a block's value from its turns; tare takes the median. Simulated alo
 random order, turns of 50 ms for 3 instances unless noted. A turn has {_percent(TURNS)} of normal noise, the log ratio
 of two instances {_percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a tenth to nine
 tenths of the CPU time, or all of it. A stack that stalls has one turn in {1 / STALLED:g} at {_percent(HALF)} of its
-speed. {TURNS_RUNS} runs of at most {BLOCKS} blocks.
+speed. 1/f noise of the machine has a standard deviation of {_percent(FLICKER)}. {TURNS_RUNS} runs of at most {BLOCKS}
+blocks.
 
 Standard deviation of a block's value; false decisions (the larger share of no effect and 3 %); median of blocks until
 "equivalent":
@@ -261,8 +262,10 @@ False decisions without any effect:
 ![False decisions by noise and method](audit-false.svg)
 
 Drift is half noise, half a wave of 100 trials, of one stack or of the whole machine. An AR(1) has the correlation of
-its number from trial to trial. Noise of each stack includes the baseline; noise of the machine comes on top of as much
-normal noise of each stack. Without an effect the wave comes back.
+its number from trial to trial. In 1/f noise, close trials agree better than distant ones at all distances: differences
+to the next trial, the 10th and the 100th have standard deviations like 0.59, 0.82 and 1. Noise of each stack includes
+the baseline; noise of the machine comes on top of as much normal noise of each stack. Without an effect the wave comes
+back.
 
 tare's median of blocks by effect, and the share of runs whose 95 % interval contains the true ratio at all {BLOCKS}
 looks together. Student's 95 % interval, made for one look, does in {_percent(student)} of runs under normal noise.

@@ -50,9 +50,10 @@ KINDS = (
     Kind("AR(1) of each stack, 0.3", "correlated", 0.3),
     Kind("AR(1) of each stack, 0.5", "correlated", 0.5),
     Kind("drift of each stack", "drift"),
+    Kind("1/f noise of the machine", "1/f", machine=True),  # the last, as the seeds of the others follow their places
 )
 # What blocks in random order are made for; the others are in one stack alone, and look like an effect of it.
-COVERED = KINDS[:5]
+COVERED = (*KINDS[:5], KINDS[-1])
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from audit_centers import CENTERS
 from audit_runs import BLOCKS, UNDECIDED, Counts, Floats, decide, right
+from tare_fake.noise import DRAWS, shaped
 
 from tare.statistics.headlines import errors_of_rounds
 from tare.statistics.ratios import BaselineRows
@@ -22,6 +23,7 @@ SEED = 20200420
 ROUNDS = 10
 INSTANCES = 0.01  # standard deviation of the log ratio of two instances, beside what turns differ by
 TURNS = 0.02  # that of a turn
+FLICKER = 0.1  # that of 1/f noise of the machine, in the whole of a block
 SHORTEST, LONGEST = 0.1, 3.0  # seconds of a burst
 STALLED, HALF = 1 / 20, 0.5  # of a stack's turns, and its speed in them
 EFFECTS = (0.0, 0.03)
@@ -40,6 +42,7 @@ class Moment:
     whole: bool = False
     heavy: bool = False
     stalls: bool = False
+    flicker: bool = False
     instances: int = 3
     seconds: float = 0.05
 
@@ -54,6 +57,8 @@ MOMENTS = (
     Moment("bursts, half of the time, 12 instances, turns of 100 ms", share=0.5, instances=12, seconds=0.1),
     Moment("stalls of the stack", stalls=True),
     Moment("stalls of the stack, bursts a fifth of the time", share=0.2, stalls=True),
+    Moment("1/f noise of the machine", flicker=True),
+    Moment("1/f noise of the machine, 12 instances", flicker=True, instances=12),
 )
 
 
@@ -124,11 +129,16 @@ def turns_of(moment: Moment, runs: int, chance: np.random.Generator) -> tuple[Fl
     count, blocks = moment.instances, runs * BLOCKS
     bursts = bursts_of(moment, blocks, chance)
     places = np.argsort(chance.random((blocks, ROUNDS, count)), axis=2)[..., :_ROWS].astype(np.float64)
-    begins = (places + count * np.arange(ROUNDS)[:, np.newaxis]) * moment.seconds
-    turns = speeds(bursts, begins.reshape(blocks, -1), moment.seconds).reshape(blocks, ROUNDS, _ROWS)
+    slots = places + count * np.arange(ROUNDS)[:, np.newaxis]
+    turns = speeds(bursts, slots.reshape(blocks, -1) * moment.seconds, moment.seconds).reshape(blocks, ROUNDS, _ROWS)
     whole = ROUNDS * moment.seconds
     order = np.argsort(chance.random((blocks, count)), axis=1)[:, :_ROWS].astype(np.float64)
     alone = speeds(bursts, order * whole, whole)
+    if moment.flicker:
+        along = np.exp(FLICKER * shaped(chance.standard_normal((blocks, ROUNDS * count, DRAWS)), "1/f"))
+        turns *= np.take_along_axis(along, slots.reshape(blocks, -1).astype(np.int64), axis=1).reshape(turns.shape)
+        lone = along.reshape(blocks, count, ROUNDS).mean(axis=2)
+        alone *= np.take_along_axis(lone, order.astype(np.int64), axis=1)
     size = (blocks, ROUNDS, _ROWS)
     noise = chance.standard_t(3, size) if moment.heavy else chance.standard_normal(size)
     noise *= TURNS

@@ -6,7 +6,7 @@ workload with a server fails.
 
 Settings: `effect`, by how much slower than an unaffected fake it seems to be; `noise`, the relative standard deviation
 of what it says, drawn anew for each instance from `seed`; `shape`, how that is spread: `normal`, `heavy` (Student's t
-with three degrees of freedom), `modes` (two of them), and from one instance to the next as a slow `drift`, or
+with three degrees of freedom), `modes` (two of them), and from one instance to the next as a slow `drift`, `1/f`, or
 `correlated`, as much as `correlation` says; `machine`, the seed of a machine that is shared by all fakes that name it:
 it has noise of that shape, which goes on with each of their instances, and their own is normal then (0: no machine);
 in turns, `jitter`, the relative standard deviation of each, `bursts`, the share of the machine's time in which it gives

@@ -7,7 +7,7 @@ import pytest
 from tare_fake.noise import DRAWS, Shape, draws_of, shaped
 from tare_fake.technology import Fake
 
-SHAPES: tuple[Shape, ...] = ("normal", "heavy", "drift", "correlated", "modes")
+SHAPES: tuple[Shape, ...] = ("normal", "heavy", "drift", "correlated", "modes", "1/f")
 
 
 def noise(shape: Shape, runs: int = 4000, trials: int = 100) -> np.ndarray:
@@ -24,6 +24,12 @@ def test_noise_of_every_shape_has_no_mean_and_a_deviation_of_one(shape: Shape) -
 def test_correlated_noise_is_as_correlated_as_it_should_be() -> None:
     found = noise("correlated")
     assert (found[:, 1:] * found[:, :-1]).mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_close_trials_of_1_f_noise_agree_better_than_distant_ones() -> None:
+    found = noise("1/f", trials=400)
+    deviations = [(found[:, distance:] - found[:, :-distance]).std() for distance in (1, 10, 100)]
+    assert np.array(deviations) / deviations[-1] == pytest.approx([0.54, 0.81, 1], abs=0.06)
 
 
 def test_a_drift_is_slow_and_comes_back_after_its_period() -> None:
