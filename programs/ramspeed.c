@@ -24,6 +24,7 @@
  */
 #include "ramspeed.h"
 #include "clock.h"
+#include "cpu_share.h"
 #include "turn_line.h"
 
 #include <stdbool.h>
@@ -303,7 +304,7 @@ static void run_mem_turns(const struct settings *settings) {
                 seconds[operation] += of_window;
                 sum += of_window;
             }
-        double cpu_share = end_counted_part(&counted);
+        struct cpu_share share = end_counted_part(&counted);
         printf("program: ramspeed mem\nkind: %s\narray_bytes: %lld\n", kind_names[settings->kind],
                settings->array_bytes);
         for (int i = 0; i < OPERATIONS; i++) {
@@ -312,7 +313,8 @@ static void run_mem_turns(const struct settings *settings) {
             speed_sum += speed(bytes, seconds[i]);
         }
         printf("average_bytes_per_second: %.3f\n", speed_sum / OPERATIONS);
-        printf("cpu_share: %.6f\nverified: yes\n", cpu_share);
+        print_cpu_share(share);
+        printf("verified: yes\n");
         fflush(stdout);
     }
     for (int i = 0; i < ARRAYS; i++)
@@ -338,7 +340,7 @@ static double measure_block_for(const struct settings *settings, long long size_
 static void run_mark_turns(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
     union element *blocks[MAX_SIZES];
-    double sums[MAX_SIZES] = {0}, cpu_shares[MAX_SIZES], discarded_seconds, wanted_seconds;
+    double sums[MAX_SIZES] = {0}, discarded_seconds, wanted_seconds;
     for (int i = 0; i < settings->sizes; i++) {
         blocks[i] = allocate(settings->size_bytes[i]);
         sums[i] = fill_block(settings, blocks[i], (size_t)settings->size_bytes[i] / sizeof(union element));
@@ -352,13 +354,11 @@ static void run_mark_turns(const struct settings *settings) {
             struct counted_part counted = begin_counted_part();
             double bytes_per_second =
                 measure_block_for(settings, settings->size_bytes[i], blocks[i], sums[i], share * wanted_seconds);
-            cpu_shares[i] = end_counted_part(&counted);
+            struct cpu_share cpu_share = end_counted_part(&counted);
             printf("%s_%lld_bytes_per_second: %.3f\n", operation, settings->size_bytes[i], bytes_per_second);
+            print_cpu_share(cpu_share);
         }
-        printf("cpu_share:");
-        for (int i = 0; i < settings->sizes; i++)
-            printf(" %.6f", cpu_shares[i]);
-        printf("\nverified: yes\n");
+        printf("verified: yes\n");
         fflush(stdout);
     }
     for (int i = 0; i < settings->sizes; i++)

@@ -5,6 +5,7 @@
 #define TARE_TIMED_LOOP_H
 
 #include "clock.h"
+#include "cpu_share.h"
 #include "turn_line.h"
 
 #include <math.h>
@@ -65,19 +66,21 @@ static double measure_part(const struct timed_loop *loop, long times, int part) 
     return measure_at(loop, times, (size_t)(part * PART_BYTES + part * 5 % 8 * 16));
 }
 
-// Print a result, with its CPU share unless that is 0; return the exit code.
-static int print_result(const struct timed_loop *loop, long times, double seconds, double cpu_share) {
+static int print_verified(void) {
+    puts("verified: yes");
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+// Print a result except its last line; return whether the clock could measure its time.
+static bool print_result(const struct timed_loop *loop, long times, double seconds) {
     if (!(seconds > 0)) {
         const char *unit = loop->count + strlen("--");
         fprintf(stderr, "%s: %ld %s took no time that the clock can measure: request more %s\n", loop->name, times,
                 unit, unit);
-        return 1;
+        return false;
     }
     loop->print(times, seconds);
-    if (cpu_share > 0)
-        printf("cpu_share: %.6f\n", cpu_share);
-    puts("verified: yes");
-    return fflush(stdout) == 0 ? 0 : 1;
+    return true;
 }
 
 // Measure a turn for each line `DISCARDED_SECONDS SECONDS` on standard input: run parts for the first time, which warm
@@ -96,7 +99,11 @@ static int run_turns(const struct timed_loop *loop) {
         struct counted_part counted = begin_counted_part();
         for (int part = 0; part < PARTS; part++)
             seconds += measure_part(loop, times, part);
-        if (print_result(loop, PARTS * times, seconds, end_counted_part(&counted)) != 0)
+        struct cpu_share share = end_counted_part(&counted);
+        if (!print_result(loop, PARTS * times, seconds))
+            return 1;
+        print_cpu_share(share);
+        if (print_verified() != 0)
             return 1;
         rate = fmax(rate, (double)PARTS * (double)times / seconds); // a disturbed turn must not shorten the next
     }
@@ -112,10 +119,10 @@ static int run_timed_loop(const struct timed_loop *loop, int argc, char **argv) 
     if (argc == 3 && strcmp(argv[1], loop->count) == 0 && number <= (double)loop->max_times) {
         times = (long)number;
         if (times > 0 && (double)times == number)
-            return print_result(loop, times, loop->measure(times), 0);
+            return print_result(loop, times, loop->measure(times)) ? print_verified() : 1;
     } else if (argc == 1 || (argc == 3 && strcmp(argv[1], "--seconds") == 0 && number > 0 && number <= MAX_SECONDS)) {
         double seconds = measure_for(loop, argc == 1 ? 1 : number, &times);
-        return print_result(loop, times, seconds, 0);
+        return print_result(loop, times, seconds) ? print_verified() : 1;
     }
     fprintf(stderr, "usage: %s [--turns | --seconds S | %s N]   S: at most 3600, default 1; N: 1 to %ld\n", loop->name,
             loop->count, loop->max_times);

@@ -1,10 +1,7 @@
-// Turns of a resident program, each of which a line `DISCARDED_SECONDS SECONDS` on standard input requests. The result
-// of a turn ends with the CPU time per second of its counted part: it is below 1 where others took the CPU.
+// Turns of a resident program, each of which a line `DISCARDED_SECONDS SECONDS` on standard input requests.
 
 #ifndef TARE_TURN_LINE_H
 #define TARE_TURN_LINE_H
-
-#include "clock.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -23,19 +20,6 @@ static bool read_turn(const char *program, double *discarded_seconds, double *se
         exit(2);
     }
     return true;
-}
-
-struct counted_part {
-    double start_seconds, start_cpu_seconds;
-};
-
-static struct counted_part begin_counted_part(void) {
-    return (struct counted_part){now_seconds(), cpu_seconds()};
-}
-
-static double end_counted_part(const struct counted_part *part) {
-    double used_seconds = cpu_seconds() - part->start_cpu_seconds;
-    return used_seconds / (now_seconds() - part->start_seconds);
 }
 
 #endif

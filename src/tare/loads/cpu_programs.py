@@ -30,13 +30,13 @@ from tare.loads.turns import (
     turn_seconds,
 )
 from tare.model.errors import TrialFailed, quote_output
-from tare.model.trial import LimitsSpec, Metric, RawOutput, Value
+from tare.model.trial import CpuShare, LimitsSpec, Metric, RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 
 _MAX_PASSES = 2_147_483_627  # as in VTmark, whose Dhrystone counts passes in 32 bits
-# The end of a result, and of a turn's: its CPU time per second.
-VERIFIED = r"(?:cpu_share: (?P<cpu_share>\d+\.\d+)\n)?verified: yes\n"
+CPU_SHARE = r"(?:cpu_share: (\d+\.\d+) of (\d+\.\d+)\n)?"  # printed for turns of a resident program
+VERIFIED = rf"{CPU_SHARE}verified: yes\n"
 HEAD = (
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\n"
@@ -47,6 +47,11 @@ TAIL = (
     r"Latency \(ms\):\n(?:    .*\n){4}         sum: +(?P<worked>\d+\.\d+)\n\nThreads fairness:\n(?:    .*\n){2}\n"
 )
 _MIN_SECONDS = 1e-5  # the resolution in which sysbench prints the time of its work
+
+
+def read_cpu_share(had: str | None, wanted: str | None) -> CpuShare | None:
+    """Return the CPU share from the groups of `CPU_SHARE`; None without a match."""
+    return CpuShare(float(had), float(wanted)) if had and wanted else None
 
 
 @dataclass(frozen=True)
@@ -109,8 +114,8 @@ class ComputeWorkload(Workload):
         if not 0 < speed < math.inf:
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
             raise TrialFailed(f"{self.name} gave no verified speed; {quote_output(raw[0].text)}", hint)
-        share = match["cpu_share"] if match else None
-        return (Value("speed", None, speed, cpu_share=float(share) if share else None),)
+        assert match is not None  # noqa: S101 - it has the speed
+        return (Value("speed", None, speed, cpu_share=read_cpu_share(*match.groups()[-2:])),)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""

@@ -221,19 +221,30 @@ class Sweep:
     unit: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CpuShare:
+    """CPU time per second of a program: the time in which it ran, and in which it ran or waited for a CPU.
+
+    A program that only computes always wants a CPU. What it wanted and did not have was time of others.
+    """
+
+    had: float
+    wanted: float
+
+
 @dataclass(frozen=True)
 class Value:
     """Measured value in its metric's unit. `point` is the position on the sweep; None for a value of no point.
 
     `printed_unit` is the unit that the program printed after the number; "" if it printed none or if it is unknown.
-    `cpu_share` is the CPU time per second in which a program that only computes was measured; None for other programs.
+    `cpu_share` is that of the time in which the value was measured; None if it is unknown.
     """
 
     metric: str
     point: float | None
     value: float
     printed_unit: str = ""
-    cpu_share: float | None = None
+    cpu_share: CpuShare | None = None
 
 
 @dataclass(frozen=True)
@@ -297,7 +308,8 @@ class MeasuredValue:
     - `value` is the mean over the trial's turns at this point; `turns` are their values, in order, if several.
     - `label` is the label of the outputs from which it was read; "" if these have several labels or are unknown.
     - `printed_unit` is the common unit of all turns (see `Value`).
-    - `cpu_shares` are those of the turns (see `Value`), by the clock of the host's kernel; () if unknown.
+    - `cpu_shares` are the shares that the program had in the turns, by the clock of the host's kernel; () if unknown.
+      `cpu_wanted` is the mean of those that it wanted.
     """
 
     metric: str
@@ -309,6 +321,7 @@ class MeasuredValue:
     label: str = ""
     printed_unit: str = ""
     cpu_shares: tuple[float, ...] = ()
+    cpu_wanted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ def read_values(
     the machine under test counted their CPU time.
     """
     values = _read_values(workload, raw)
-    return values if has_host_clock else tuple(replace(each, cpu_shares=()) for each in values)
+    return values if has_host_clock else tuple(replace(each, cpu_shares=(), cpu_wanted=0.0) for each in values)
 
 
 def _read_values(workload: Workload, raw: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
@@ -120,9 +120,12 @@ def _average_turns(metric: Metric, values: Sequence[Value], label: str = "", *, 
         raise TrialFailed(f"two units of {metric.name}: the command printed {units}", _UNIT_HINT)
     turns, label = (numbers, label) if in_pairs and len(numbers) > 1 else ((), "")
     value, unit = (fmean if in_pairs else median)(numbers), first.printed_unit
-    shares = tuple(each.cpu_share for each in values if each.cpu_share) if turns else ()
-    shares = shares if len(shares) == len(turns) else ()
-    return MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit, shares)
+    averaged = MeasuredValue(metric.name, first.point, value, metric.unit, metric.better, turns, label, unit)
+    shares = [each.cpu_share for each in values if each.cpu_share and each.cpu_share.had > 0]
+    if not turns or len(shares) < len(turns):
+        return averaged
+    wanted = fmean(min(1.0, share.wanted) for share in shares)
+    return replace(averaged, cpu_shares=tuple(share.had for share in shares), cpu_wanted=wanted)
 
 
 def _find_labels(workload: Workload, rounds: Sequence[Sequence[RawOutput]]) -> Mapping[ValueKey, str]:

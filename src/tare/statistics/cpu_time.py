@@ -9,30 +9,23 @@ clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from statistics import fmean
 
 from tare.model.trial import MeasuredValue, Trial
 
 _LEAST_BUSY_SHARE = 0.95  # the rest is idle, as for a program that waits for a disk or a lock
 
 
-def is_cpu_bound(trials: Iterable[Trial]) -> bool:
-    """Return whether one CPU was the bottleneck of these trials; False if that is unknown, or for several CPUs.
+def is_cpu_bound(trial: Trial, value: MeasuredValue) -> bool:
+    """Return whether a CPU was the bottleneck of a value; False if that is unknown, or for several CPUs.
 
-    It was if the instance used it, or wanted it while others had it, for 95 % of the turns. With several CPUs, a
-    program may wait for its own threads.
+    It was if the program had or wanted it, or if the hypervisor gave it to others, for 95 % of the turns. With several
+    CPUs, a program may wait for its own threads.
     """
-    busy_seconds = seconds = 0.0
-    for trial in trials:
-        if trial.limits is None or len(trial.limits.asked.cpus) != 1:
-            return False
-        for turn in trial.turns:
-            if turn.cpu_seconds is not None and not turn.warm_up:
-                taken_seconds = (turn.waited_seconds or 0.0) + (turn.steal or 0.0) * turn.seconds
-                # Several tasks may wait at the same time.
-                busy_seconds += min(turn.seconds, turn.cpu_seconds + taken_seconds)
-                seconds += turn.seconds
-    return seconds > 0 and busy_seconds >= _LEAST_BUSY_SHARE * seconds
+    if not value.cpu_shares or trial.limits is None or len(trial.limits.asked.cpus) != 1:
+        return False
+    steal = [turn.steal or 0.0 for turn in trial.turns if turn.label == value.label and not turn.warm_up]
+    return value.cpu_wanted + (fmean(steal) if steal else 0.0) >= _LEAST_BUSY_SHARE
 
 
 def turns_by_cpu_time(value: MeasuredValue) -> tuple[float, ...]:

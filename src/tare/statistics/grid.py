@@ -106,7 +106,8 @@ class GridBuilder:
     _values: array[float] = field(default_factory=lambda: array("d"))
     _turns: array[float] = field(default_factory=lambda: array("d"))
     _cpu_turns: array[float] = field(default_factory=lambda: array("d"))  # NaN if unknown
-    _first_references: list[Trial] = field(default_factory=list)  # trials of the references in their first block
+    _first_block: int | None = None  # the first one with a reference
+    _is_cpu_bound: dict[tuple[str, float | None], bool] = field(default_factory=dict)  # by the references in it
 
     def __post_init__(self) -> None:
         self._metrics = {metric.name: metric for metric in self.record.metrics}
@@ -134,10 +135,17 @@ class GridBuilder:
             self._turns.extend(turns)
             self._cpu_turns.extend(turns_by_cpu_time(value) or (math.nan,) * len(turns))
         if trial.stack in self.references:
-            earliest = min((each.block for each in self._first_references), default=trial.block)
-            if trial.block <= earliest:
-                self._first_references = [each for each in self._first_references if each.block == trial.block]
-                self._first_references.append(trial)
+            self._learn_bottleneck(trial)
+
+    def _learn_bottleneck(self, trial: Trial) -> None:
+        """Learn from a trial of a reference which values a CPU limits in the first block."""
+        if self._first_block is None or trial.block < self._first_block:
+            self._first_block = trial.block
+            self._is_cpu_bound.clear()
+        if trial.block == self._first_block:
+            for value in trial.values:
+                key = value.metric, value.point
+                self._is_cpu_bound[key] = self._is_cpu_bound.get(key, True) and is_cpu_bound(trial, value)
 
     def grid(self) -> Grid:
         """Return the grid of all trials so far. Repeated values within a trial are averaged: they are no blocks."""
@@ -150,13 +158,12 @@ class GridBuilder:
         values, good = np.array(self._values, dtype=float), self._find_good(counts)
         mean, present = _means(values, good, places, shape)
         turns, has_turn = mean[..., np.newaxis], present[..., np.newaxis]
-        cpu_turns, by_cpu_time = turns, np.zeros(shape[:2], dtype=bool)
         if len(self._turns) > len(values):
             turns, has_turn = self._arrange_by_round(self._turns, good, places, shape, columns)
-            cpu_turns = turns
-        if len(self._turns) > len(values) and is_cpu_bound(self._first_references):
+        cpu_turns, by_cpu_time = turns, np.zeros(shape[:2], dtype=bool)
+        if len(self._turns) > len(values) and any(self._is_cpu_bound.values()):
             by_cpu, has_cpu = self._arrange_by_round(self._cpu_turns, good, places, shape, columns)
-            by_cpu_time = self._choose_clock(has_turn, has_cpu & np.isfinite(by_cpu))
+            by_cpu_time = self._choose_clock(keys, has_turn, has_cpu & np.isfinite(by_cpu))
             cpu_turns = np.where(by_cpu_time[..., np.newaxis, np.newaxis], by_cpu, turns)
         orders = np.zeros((len(self.stacks), len(blocks)), dtype=np.int64)
         orders[stack, block] = order
@@ -176,11 +183,14 @@ class GridBuilder:
             by_cpu_time=by_cpu_time,
         )
 
-    def _choose_clock(self, has_turn: NDArray[np.bool_], has_cpu_turn: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _choose_clock(
+        self, keys: tuple[GridKey, ...], has_turn: NDArray[np.bool_], has_cpu_turn: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
         """Return the mask of stacks and keys to compare by CPU time: known for all turns, also of the references."""
         is_known = (has_turn == has_cpu_turn).all(axis=(2, 3))
         rows = [self._stack_at[stack] for stack in self.references]
-        return np.asarray(is_known & is_known[rows].all(axis=0) & has_turn.any(axis=(2, 3)))
+        is_bound = [self._is_cpu_bound.get((key.metric, key.point), False) for key in keys]
+        return np.asarray(is_known & is_known[rows].all(axis=0) & is_bound & has_turn.any(axis=(2, 3)))
 
     def _find_good(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the values that are numbers with all their turns; `counts` are the numbers of turns."""

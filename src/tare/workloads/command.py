@@ -34,7 +34,7 @@ from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
 from tare.loads.user_load import UserMetric, read_metrics
 from tare.model.errors import TimedOut, TrialFailed, quote_output
-from tare.model.trial import Metric, RawOutput, Value
+from tare.model.trial import CpuShare, Metric, RawOutput, Value
 from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
@@ -51,7 +51,8 @@ _RUSAGE_PREFIX = (SUPERVISE, "--", "/usr/lib/tare/rusage")
 _SECONDS = r"\d{1,9}\.\d{6,9}"
 _LINE = re.compile(
     rf"(?s:(?P<output>.*))\ntare-rusage: wall (?P<wall>{_SECONDS}) user (?P<user>{_SECONDS}) "
-    rf"system (?P<system>{_SECONDS}) memory (?P<memory>\d{{1,18}}) exit (?P<code>\d{{1,3}})\n",
+    rf"system (?P<system>{_SECONDS})(?: waited (?P<waited>{_SECONDS}))? memory (?P<memory>\d{{1,18}}) "
+    r"exit (?P<code>\d{1,3})\n",
     re.ASCII,
 )
 _MAX_BYTES = 1 << 20  # of output: 20 runs on ten stacks in 30 blocks would fill 6 GiB of the run folder
@@ -93,8 +94,9 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
     if not float(found["wall"]) > 0:
         raise TrialFailed(f"{name} took no time that the clock can see", "the instance's clock stands still")
     others = (Value(metric.name, None, float(found[metric.name])) for metric in _USAGE_METRICS)
-    wall = float(found["wall"])
-    share = (float(found["user"]) + float(found["system"])) / wall
+    wall, used = float(found["wall"]), float(found["user"]) + float(found["system"])
+    wanted = used + float(found["waited"]) if found["waited"] else 0.0  # not in outputs of earlier runs
+    share = CpuShare(used / wall, wanted / wall) if wanted else None
     return found["output"], (Value("time", None, wall, cpu_share=share), *others)
 
 

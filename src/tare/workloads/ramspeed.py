@@ -29,6 +29,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field
 
 from tare.hosts.host import Host
+from tare.loads.cpu_programs import CPU_SHARE, read_cpu_share
 from tare.loads.parsing import EachOnce, check_labels, check_unique
 from tare.loads.turns import (
     SLOWEST_CPU_FACTOR,
@@ -46,7 +47,6 @@ ElementType = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
 _PROGRAM = "/usr/lib/tare/ramspeed"
-_CPU_SHARES = r"(?:cpu_share:((?: \d+\.\d+)+)\n)?"  # of a turn
 _STEP_BYTES = 128  # bytes of one step of the program's loop
 
 
@@ -163,17 +163,16 @@ class _RamspeedCall:
     speeds: tuple[tuple[str, str, float | None], ...]
 
     def read(self, text: str) -> tuple[Value, ...]:
-        lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n" for key, _, _ in self.speeds)
-        found = re.fullmatch(f"{re.escape(self.head)}{lines}{_CPU_SHARES}verified: yes\n", text, re.ASCII)
-        *numbers, shares = found.groups() if found else (None,)
-        speeds = [float(number) for number in numbers]
+        lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n{CPU_SHARE}" for key, _, _ in self.speeds)
+        found = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
+        groups = found.groups() if found else ()
+        speeds = [float(number) for number in groups[::3]]
         if not speeds or not all(0 < speed < math.inf for speed in speeds):
             hint = "`tare show` has the whole output; the program ends with `verified: yes` when all elements are right"
             raise TrialFailed(f"ramspeed gave no verified speeds for {self.label}; {quote_output(text)}", hint)
-        # `mem` prints one share for all of its speeds, which come from the same time.
-        cpu_shares = [float(share) for share in shares.split()] if shares else [None]
-        cpu_shares *= len(speeds) if len(cpu_shares) == 1 else 1
+        # `mark` prints a share after each block, `mem` after the last of its speeds, which come from the same time.
+        shares = [read_cpu_share(*pair) for pair in zip(groups[1::3], groups[2::3], strict=True)]
         return tuple(
-            Value(metric, point, speed, cpu_share=share)
-            for (_, metric, point), speed, share in zip(self.speeds, speeds, cpu_shares, strict=True)
+            Value(metric, point, speed, cpu_share=share or shares[-1])
+            for (_, metric, point), speed, share in zip(self.speeds, speeds, shares, strict=True)
         )

@@ -11,7 +11,8 @@ import pytest
 from compiled import call, compiled
 
 LINE = re.compile(
-    rb"(?s:(.*))\ntare-rusage: wall (\d+\.\d{9}) user (\d+\.\d{6}) system (\d+\.\d{6}) memory (\d+) exit (\d+)\n"
+    rb"(?s:(.*))\ntare-rusage: wall (\d+\.\d{9}) user (\d+\.\d{6}) system (\d+\.\d{6}) "
+    rb"waited (\d+\.\d{6}) memory (\d+) exit (\d+)\n"
 )
 LARGE = ("if=/dev/zero", "of=/dev/null", "bs=64M", "count=2")
 
@@ -26,7 +27,7 @@ def figures(ended: subprocess.CompletedProcess[bytes]) -> tuple[bytes, float, fl
     found = LINE.fullmatch(ended.stdout)
     assert found, ended
     assert ended.returncode == 0
-    return found[1], float(found[2]), float(found[3]) + float(found[4]), int(found[5]), int(found[6])
+    return found[1], float(found[2]), float(found[3]) + float(found[4]), int(found[6]), int(found[7])
 
 
 def test_the_wall_time_is_that_of_the_command_from_its_start_to_its_end(program: Path) -> None:
@@ -41,6 +42,18 @@ def test_cpu_time_and_memory_are_those_of_the_command(program: Path) -> None:
     _, wall, cpu, memory, _ = figures(call(program, "dd", *LARGE))
     assert 0 < cpu <= 2 * wall
     assert memory >= 64 << 20
+
+
+def test_the_time_that_another_program_had_the_cpu_is_told(program: Path) -> None:
+    loop = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
+    cpu = str(min(os.sched_getaffinity(0)))
+    with subprocess.Popen(["timeout", "20", "taskset", "-c", cpu, "sh", "-c", "while :; do :; done"]) as other:
+        ended = call(Path("taskset"), "-c", cpu, str(program), "sh", "-c", loop)
+        other.terminate()
+    _, wall, used, *_ = figures(ended)
+    waited = float(LINE.fullmatch(ended.stdout)[5])  # type: ignore[index]
+    assert waited > 0.1 * wall
+    assert 0.8 * wall < used + waited <= 1.01 * wall
 
 
 def test_children_that_the_command_waited_for_count(program: Path) -> None:

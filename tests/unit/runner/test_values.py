@@ -8,7 +8,7 @@ import pytest
 from plain import Plain
 
 from tare.model.errors import TrialFailed
-from tare.model.trial import MeasuredValue, Metric, RawOutput, Value
+from tare.model.trial import CpuShare, MeasuredValue, Metric, RawOutput, Value
 from tare.runner.values import read_values
 
 
@@ -89,18 +89,19 @@ class Computing(Pair):
     """A workload that prints its value with its CPU share, if that is known."""
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
-        number, *share = map(float, raw[0].text.split())
-        return (Value("rate", None, number, cpu_share=share[0] if share else None),)
+        number, *shares = map(float, raw[0].text.split())
+        return (Value("rate", None, number, cpu_share=CpuShare(*shares) if shares else None),)
 
 
 def test_the_cpu_shares_of_turns_count_if_the_hosts_kernel_measured_them() -> None:
-    raw = outputs(("1", "10 0.5"), ("1", "20 0.25"))
-    assert read_values(Computing(), raw, has_host_clock=True)[0].cpu_shares == (0.5, 0.25)
+    raw = outputs(("1", "10 0.5 1.1"), ("1", "20 0.25 0.9"))
+    [value] = read_values(Computing(), raw, has_host_clock=True)
+    assert (value.cpu_shares, value.cpu_wanted) == ((0.5, 0.25), 0.95)  # rounding is no more than all of the time
     assert read_values(Computing(), raw, has_host_clock=False)[0].cpu_shares == ()
 
 
 def test_a_turn_without_a_cpu_share_leaves_the_value_without_any() -> None:
-    raw = outputs(("1", "10 0.5"), ("1", "20"))
+    raw = outputs(("1", "10 0.5 1.0"), ("1", "20"))
     assert read_values(Computing(), raw, has_host_clock=True)[0].cpu_shares == ()
 
 

@@ -12,13 +12,13 @@ from tare_fake.technology import FakeHost
 from tare.hosts.exec import ENTRYPOINT
 from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Output, RawOutput
+from tare.model.trial import CpuShare, Output, RawOutput
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import UserCommand
 
 MEASURED = ("/usr/lib/tare/supervise", "--", "/usr/lib/tare/rusage")
-LINE = "\ntare-rusage: wall 0.250000001 user 0.200000 system 0.012500 memory 1048576 exit 0\n"
+LINE = "\ntare-rusage: wall 0.250000001 user 0.200000 system 0.012500 waited 0.030000 memory 1048576 exit 0\n"
 RATE = UserMetric(name="rate", unit="events/s", better="higher", pattern=r"^ +events per second: +([0-9.]+)$")
 
 
@@ -37,7 +37,7 @@ def raw(text: str, errors: str = "") -> RawOutput:
 
 def test_the_wall_time_of_a_command_has_its_cpu_share() -> None:
     shares = {value.metric: value.cpu_share for value in UserCommand("bench").parse((raw(f"done{LINE}"),))}
-    assert shares["time"] == pytest.approx(0.2125 / 0.25)
+    assert shares["time"] == CpuShare(pytest.approx(0.85), pytest.approx(0.97))
     assert {shares[name] for name in ("user", "system", "memory")} == {None}
 
 
