@@ -204,6 +204,33 @@ def run_in_turns(trouble: Trouble = CALM, clients: Sequence[float] = (1.0,), blo
     return make_run(trials, [replace(REDIS, metrics=REDIS.metrics[:1])])
 
 
+def with_cpu_time(run: Run, workload: str = "nginx", seconds: float = 1e-5) -> Run:
+    """The run with one turn of 0.1 s for each rate of a workload, and CPU time per request: `seconds` on native.
+
+    That of qemu-tcg is unknown.
+    """
+    return replace(run, trials=tuple(_with_turns(t, seconds) if t.workload == workload else t for t in run.trials))
+
+
+def _with_turns(trial: Trial, seconds: float) -> Trial:
+    values = tuple(replace(value, label=f"{value.metric} {value.point:g}") for value in trial.values)
+    cost = (
+        seconds / COSTS[trial.stack][2] * (1 + 0.005 * (3 * trial.order % 7 + 5 * trial.block % 7)) if values else 0.0
+    )
+    turns = (
+        Turn(
+            value.label,
+            number,
+            0.2 * number,
+            0.11,
+            cpu_seconds=None if trial.stack == "qemu-tcg" else 0.1 * value.value * cost,
+            sending_seconds=0.1,
+        )
+        for number, value in enumerate(values)
+    )
+    return replace(trial, values=values, turns=tuple(turns))
+
+
 NO_KVM = "KVM does not boot a probe guest here: it hung for 10 s; `tare doctor` says more"
 
 

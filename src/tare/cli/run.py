@@ -25,7 +25,7 @@ from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration, parse_option
 from tare.plugins.feature import call_hooks
 from tare.report.numbers import strip_control_characters
-from tare.report.terminal import describe_conclusion, headline_table, usual_value_table
+from tare.report.terminal import cpu_cost_table, describe_conclusion, headline_table, usual_value_table
 from tare.report.writer import write_report
 from tare.runner.availability import list_usable
 from tare.runner.events import fan_out
@@ -58,6 +58,8 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
         out = create_console()
         out.print(headline_table(summary, console.width, final=True))
         if table := usual_value_table(summary):
+            out.print(table)
+        if table := cpu_cost_table(summary, run, out.width):
             out.print(table)
         out.print()
         out.print(describe_conclusion(summary, run))

@@ -17,7 +17,8 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.run_folder import Run, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
-from tare.report.trial_facts import CommandGroup, cpu_seconds_per_unit, group_commands, limit_rows
+from tare.report.trial_facts import CommandGroup, group_commands, limit_rows
+from tare.statistics.cpu_costs import counted_unit, cpu_usage
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.telemetry.parquet import count_samples, telemetry_files
 
@@ -87,10 +88,10 @@ def _describe_mean_of_turns(value: MeasuredValue, trial: Trial) -> str:
 
 
 def _describe_cpu_time(value: MeasuredValue, trial: Trial) -> str:
-    """Return the CPU time of the instance for one unit of a rate; "" if unknown."""
-    seconds = cpu_seconds_per_unit(value, trial.turns)
-    unit = value.unit.removesuffix("/s").removesuffix("s")
-    return "" if seconds is None else f"; {format_quantity(seconds, 's')} of CPU time per {unit}"
+    """Return the CPU time of the instance for a request or another unit of a rate, or for a run; "" if unknown."""
+    usage = cpu_usage(value, trial.turns)
+    seconds = usage.seconds_per_unit if usage else None
+    return "" if seconds is None else f"; {format_quantity(seconds, 's')} of CPU time per {counted_unit(value.unit)}"
 
 
 def _describe_turn_times(turns: Sequence[Turn]) -> str:

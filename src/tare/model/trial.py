@@ -16,6 +16,7 @@ Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unik
 Better = Literal["higher", "lower"]
 Status = Literal["ok", "failed", "skipped"]
 SERVICE_READY = "service-ready"  # metric of each trial with a server: seconds from the server's start to readiness
+WALL_TIME = "time"  # metric of a workload whose turns are runs of a command: seconds of a run
 APT = "apt-get install"
 
 

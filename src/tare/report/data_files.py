@@ -15,6 +15,7 @@ from tare.model.run_folder import Run, RunRecord
 from tare.model.trial import Caution
 from tare.statistics.anytime import CONFIDENCE
 from tare.statistics.cells import CautionCount, Cell, OverallSpeed
+from tare.statistics.cpu_costs import CpuCost
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.statistics.summary import Summary
 
@@ -176,6 +177,7 @@ def create_document(summary: Summary, run: Run) -> dict[str, Any]:
         },
         "headlines": [cell_fields(cell) | {"rule": summary.rule(cell.headline).text} for cell in summary.headlines],
         "cells": [cell_fields(cell) for cell in summary.cells],
+        "cpu_costs": [_cpu_cost_fields(cost) for cost in summary.cpu_costs],
     }
 
 
@@ -204,6 +206,21 @@ def cell_fields(cell: Cell) -> dict[str, Any]:
         "skipped": cell.skipped or None,
     }
     return {name: computed[name] if name in computed else getattr(cell, name) for name in _DOCUMENT}
+
+
+def _cpu_cost_fields(cost: CpuCost) -> dict[str, Any]:
+    return {
+        "workload": cost.workload,
+        "metric": cost.metric,
+        "point": cost.point,
+        "stack": cost.stack,
+        "unit": cost.unit,
+        "seconds": cost.seconds,
+        "estimate": cost.ratio,
+        "interval": None if cost.low is None else [cost.low, cost.high],
+        "n": cost.n,
+        "reason": cost.reason or None,
+    }
 
 
 def _standing_fields(standing: OverallSpeed) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress, groupby
 
 from tare.model.run_folder import Run, WorkloadRecord
 from tare.plugins.feature import call_hooks
+from tare.report.cpu_table import column_titles, cost_text, cpu_columns, select_last_points, table_title
 from tare.report.findings import Findings, create_findings
 from tare.report.numbers import (
     cell_state,
@@ -208,7 +209,7 @@ def _latex_document(summary: Summary, run: Run) -> Iterator[str]:
 
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`, cut to the length of a GitHub comment with a note about the missing lines."""
-    added = "".join(call_hooks("markdown", summary, run))
+    added = "".join((*_cpu_cost_lines(summary, run), *call_hooks("markdown", summary, run)))
     found = [*_finding_lines(create_findings(summary, run.record.instance_machine)), *_failure_lines(summary)]
     sentences = _cut_lines(found, _MAX_CHARACTERS - _MIN_ROWS - len(added))
     head = f"### {escape_markdown(summary.suite)[:500]}: change from {escape_markdown(summary.baseline)[:500]}\n\n"
@@ -249,6 +250,21 @@ def _failure_lines(summary: Summary) -> Iterator[str]:
         yield f"{cause.number}. {escape_markdown(text)}\n"
 
 
+def _cpu_cost_lines(summary: Summary, run: Run) -> Iterator[str]:
+    """Yield the table of CPU time per request or run; nothing if it is unknown, or too long."""
+    columns = select_last_points(cpu_columns(summary, run))
+    lines = [format_table_line(["stack", *map(escape_markdown, column_titles(columns))])]
+    lines.append(format_table_line(["---"] * (len(columns) + 1)))
+    for stack in summary.stacks:
+        texts = [cost_text(column.costs[stack]) for column in columns]
+        if any(texts):
+            lines.append(format_table_line(map(escape_markdown, (summary.title(stack), *texts))))
+    if columns and sum(map(len, lines)) <= _MIN_ROWS:
+        yield f"**{table_title(columns)}**\n\n"
+        yield from lines
+        yield "\n"
+
+
 def _markdown_row(cell: Cell) -> str:
     """Format a row; a stack without a value has the reason in place of the estimate."""
     name, stack, verdict, estimate, interval = row_of(cell)
@@ -258,7 +274,7 @@ def _markdown_row(cell: Cell) -> str:
     )
 
 
-def format_table_line(cells: Sequence[str]) -> str:
+def format_table_line(cells: Iterable[str]) -> str:
     """Format a line of a Markdown table from cells that are already escaped."""
     return f"| {' | '.join(cells)} |\n"
 

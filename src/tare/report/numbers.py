@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.statistics.cells import Cell, OverallSpeed
+from tare.statistics.cpu_costs import CpuCost
 
 # A verdict has both a glyph and a color, so that neither color blindness nor a grey print hides it.
 GLYPHS = {
@@ -75,7 +76,7 @@ def format_quantity_interval(cell: Cell) -> tuple[str, str]:
     return f"{at} {chosen.label}".strip(), f"[{low}, {high}]"
 
 
-def format_ratio(cell: Cell | OverallSpeed) -> str:
+def format_ratio(cell: Cell | OverallSpeed | CpuCost) -> str:
     """Format a ratio as the change from the baseline: `+12.1 %`, or `x3.1` from 2 on; "" without a ratio."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None:
@@ -85,7 +86,7 @@ def format_ratio(cell: Cell | OverallSpeed) -> str:
     return f"{_change(ratio, _count_percent_decimals(ratio, cell.low, cell.high))} %"
 
 
-def format_interval(cell: Cell | OverallSpeed) -> str:
+def format_interval(cell: Cell | OverallSpeed | CpuCost) -> str:
     """Format the interval of a ratio in the same form as its estimate: `[+9.8, +14.4]`; "" without an interval."""
     ratio = cell.speed if isinstance(cell, OverallSpeed) else cell.ratio
     if ratio is None or cell.low is None or cell.high is None:

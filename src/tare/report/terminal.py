@@ -17,6 +17,7 @@ from rich.text import Text
 
 from tare.model.run_folder import Run
 from tare.model.units import format_duration, format_quantity
+from tare.report.cpu_table import column_titles, cost_text, cpu_columns, select_last_points, table_title
 from tare.report.findings import describe_cheapest, describe_dearest, relative_to_baseline
 from tare.report.numbers import (
     GLYPHS,
@@ -49,6 +50,7 @@ STYLES = {
 }
 WIDTH = 100
 _MOST_CHARACTERS_ONE_LINE, _TWO_LINES = 28, 14  # columns that a cell needs, with the space next to it
+_CPU_COLUMN = 32  # columns that a cell of CPU time needs, with the space next to it
 _BAR = 8  # characters of the longest bar
 _ARROWS = {"higher": "↑", "lower": "↓"}
 _OPEN = ("undecided", "too few blocks")
@@ -122,6 +124,32 @@ def usual_value_table(summary: Summary) -> Table | None:
     whole.add_row(Text(f"{baseline}; for another stack, that mean times the ratio of the stack", style="dim"))
     if any(cell.usual is None and cell.mean is not None for cell in cells.values()):
         whole.add_row(Text("* mean of all trials, because there is no ratio", style="dim"))
+    return whole
+
+
+def cpu_cost_table(summary: Summary, run: Run, width: int = WIDTH) -> Table | None:
+    """Return the table of CPU time per request or run, at the last point of each sweep; None if it is unknown.
+
+    Columns that do not fit into `width` are in more tables below each other.
+    """
+    columns = select_last_points(cpu_columns(summary, run))
+    if not columns:
+        return None
+    stacks = [stack for stack in summary.stacks if any(column.costs[stack].seconds for column in columns)]
+    named = list(zip(column_titles(columns), columns, strict=True))
+    room = max((width - min(max(len(summary.title(stack)) for stack in stacks), 26) - 2) // _CPU_COLUMN, 1)
+    whole = Table.grid(padding=0)
+    for part in (named[at : at + room] for at in range(0, len(named), room)):
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("CPU time", no_wrap=True, overflow="ellipsis", max_width=26)
+        for title, _ in part:
+            table.add_column(Text(strip_control_characters(title)), max_width=_CPU_COLUMN - 2)
+        for stack in stacks:
+            texts = (cost_text(column.costs[stack]) or "-" for _, column in part)
+            table.add_row(Text(strip_control_characters(summary.title(stack))), *map(Text, texts))
+        whole.add_row(table)
+    note = f"{table_title(columns)}, and change from {strip_control_characters(summary.baseline)} [95 % interval]"
+    whole.add_row(Text(f"{note}; the report says what it leaves out", style="dim"))
     return whole
 
 

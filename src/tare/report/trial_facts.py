@@ -1,4 +1,4 @@
-"""Facts about trials: limits, commands and the stop reason of density trials as text, and CPU time per unit."""
+"""Facts about trials as text: limits, commands and the stop reason of density trials."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tare.model.errors import UsageError
 from tare.model.run_folder import Run, WorkloadRecord, load_raw
-from tare.model.trial import DensityStop, LimitsCheck, LoweredSetting, MeasuredValue, RawOutput, Trial, Turn
+from tare.model.trial import DensityStop, LimitsCheck, LoweredSetting, RawOutput, Trial
 from tare.model.units import format_size
 from tare.report.numbers import cut
 
@@ -32,25 +32,6 @@ def density_stops(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
         for stack, found in counted.items()
         for text, times in found.most_common()
     )
-
-
-def cpu_seconds_per_unit(value: MeasuredValue, turns: Sequence[Turn]) -> float | None:
-    """Return the CPU time of the instance for one unit of a rate, such as a request, in all turns of the value.
-
-    None if the value is no rate at which a client got answers, or if the CPU time is unknown. The same figure of each
-    turn is in the SQL view `turns`.
-    """
-    taken = [turn for turn in turns if turn.label == value.label and not turn.warm_up]
-    rates = value.turns or (value.value,)
-    if value.better != "higher" or not value.unit.endswith("/s") or len(taken) != len(rates):
-        return None
-    known = [
-        (turn.cpu_seconds, rate * turn.sending_seconds)
-        for turn, rate in zip(taken, rates, strict=True)
-        if turn.cpu_seconds is not None and turn.sending_seconds is not None
-    ]
-    units = sum(count for _, count in known)
-    return sum(seconds for seconds, _ in known) / units if units > 0 else None
 
 
 def load_raw_output(run: Run, trial: Trial) -> tuple[RawOutput, ...]:

@@ -17,6 +17,7 @@ from tare.model.run_folder import Run, RunRecord, WorkloadRecord
 from tare.model.trial import Caution, Trial
 from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, min_value_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
+from tare.statistics.cpu_costs import compare_cpu_costs
 from tare.statistics.descriptive import Moments, are_quantized, describe_row, moments
 from tare.statistics.grid import Grid
 from tare.statistics.headlines import LogRatios, log_ratios, usual_logs
@@ -112,6 +113,7 @@ def summarize(run: Run) -> Summary:
         ),
         years=tuple(run.record.years.items()),
         outcomes=tuple(workload.outcomes for workload in workloads),
+        cpu_costs=compare_cpu_costs(run.record, known, by_workload, stacks, reference),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tare.statistics.cells import Cell, HeadlineRule, Overall
+from tare.statistics.cpu_costs import CpuCost
 from tare.statistics.dependence import BlockEffects, find_effects
 from tare.statistics.headlines import Headline
 from tare.statistics.outcomes import TrialOutcomes
@@ -22,6 +23,7 @@ class Summary:
     - `overrides`: per-stack overrides of the suite: the stack, `command` or `image`, and the override as text.
     - `years`: stacks with an outdated technology, and its year.
     - `outcomes`: outcomes of the trials by workload, then stack.
+    - `cpu_costs`: CPU time per request or run, for all workloads, metrics and points that have any, then by stack.
     """
 
     suite: str
@@ -37,6 +39,7 @@ class Summary:
     overrides: tuple[tuple[str, str, str], ...] = ()
     years: tuple[tuple[str, str], ...] = ()
     outcomes: tuple[tuple[TrialOutcomes, ...], ...] = field(default=(), compare=False, repr=False)
+    cpu_costs: tuple[CpuCost, ...] = ()
 
     @property
     def rules(self) -> tuple[HeadlineRule, ...]:

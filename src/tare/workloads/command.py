@@ -34,7 +34,7 @@ from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
 from tare.loads.user_load import UserMetric, read_metrics
 from tare.model.errors import TimedOut, TrialFailed, quote_output
-from tare.model.trial import CpuShare, Metric, RawOutput, Value
+from tare.model.trial import WALL_TIME, CpuShare, Metric, RawOutput, Value
 from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
@@ -97,7 +97,7 @@ def read_usage(raw: RawOutput, exit_codes: tuple[int, ...]) -> tuple[str, tuple[
     wall, used = float(found["wall"]), float(found["user"]) + float(found["system"])
     wanted = used + float(found["waited"]) if found["waited"] else 0.0  # not in outputs of earlier runs
     share = CpuShare(used / wall, wanted / wall) if wanted else None
-    return found["output"], (Value("time", None, wall, cpu_share=share), *others)
+    return found["output"], (Value(WALL_TIME, None, wall, cpu_share=share), *others)
 
 
 def _command_name(argv: Sequence[str]) -> str:
@@ -173,7 +173,7 @@ class UserCommand(Workload):
     @property
     def all_metrics(self) -> Sequence[Metric]:
         """User-defined metrics, which are the headline if there are any, and the usage of the command."""
-        time = Metric("time", "Wall time", "s", "lower", headline=not self.metrics)
+        time = Metric(WALL_TIME, "Wall time", "s", "lower", headline=not self.metrics)
         return (*(each.metric for each in self.metrics), time, *_USAGE_METRICS)
 
     @property

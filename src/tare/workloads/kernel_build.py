@@ -29,7 +29,7 @@ from pydantic import Field
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
 from tare.model.errors import TimedOut, TrialFailed, quote_output
-from tare.model.trial import Metric, RawOutput, Value
+from tare.model.trial import WALL_TIME, Metric, RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
 _GIB = 1 << 30
@@ -59,7 +59,7 @@ class KernelBuild(Workload):
 
     name = "kernel-build"
     title = "Kernel build"
-    metrics = (Metric("time", "Time of a build", "s", "lower"),)
+    metrics = (Metric(WALL_TIME, "Time of a build", "s", "lower"),)
     paths = (_FOLDER,)
     packages = (*_TOOLS, "linux-source")
     has_large_packages = True
@@ -97,7 +97,7 @@ class KernelBuild(Workload):
         seconds = [each.seconds for each in raw]
         if not all(0 < each < math.inf for each in seconds):
             raise TrialFailed(f"the builds took {seconds} s")
-        return (Value("time", None, fmean(seconds)),)
+        return (Value(WALL_TIME, None, fmean(seconds)),)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, on one CPU."""

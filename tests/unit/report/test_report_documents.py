@@ -14,7 +14,18 @@ import pytest
 from documents import DOCS
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pages import rendered, report_of
-from runs import DHRYSTONE, REDIS, believable_run, make_run, make_trial, measured, pairs, run_in_turns, write
+from runs import (
+    DHRYSTONE,
+    REDIS,
+    believable_run,
+    make_run,
+    make_trial,
+    measured,
+    pairs,
+    run_in_turns,
+    with_cpu_time,
+    write,
+)
 
 from tare.__main__ import run as command
 from tare.cli.app import app
@@ -57,6 +68,7 @@ def planned_run() -> Run:
 
 RUNS: dict[str, Callable[[], Run]] = {
     "believable": lambda: believable_run(blocks=5),
+    "with CPU time": lambda: with_cpu_time(believable_run(blocks=3)),
     "in turns": lambda: run_in_turns(blocks=2),
     "odd names": odd_run,
     "only failures": failed_run,
@@ -89,13 +101,14 @@ def test_the_published_schema_describes_every_report(name: str, schema: dict[str
 
 
 def test_the_published_schema_knows_every_field(schema: dict[str, Any]) -> None:
-    document = report_of(believable_run(blocks=5))
+    document = report_of(with_cpu_time(believable_run(blocks=5)))
     known = schema["$defs"]
     assert document.keys() == schema["properties"].keys()
     assert document["cells"][0].keys() == known["cell"]["properties"].keys()
     assert document["headlines"][0].keys() == known["cell"]["properties"].keys() | {"rule"}
     assert document["overall"].keys() == known["overall"]["properties"].keys()
     assert document["overall"]["cells"][0].keys() == known["standing"]["properties"].keys()
+    assert document["cpu_costs"][0].keys() == known["cpu_cost"]["properties"].keys()
     assert document["machine"].keys() == known["machine"]["properties"].keys()
     cautions = [caution for cell in document["cells"] for caution in cell["cautions"]]
     failures = [failure for cell in document["cells"] for failure in cell["failures"]]

@@ -20,12 +20,12 @@ import pytest
 from full_run import FAMILIES
 from golden import assert_as_reviewed
 from rich.console import Console
-from runs import COSTS, believable_run, isolation_by_plugins
+from runs import COSTS, believable_run, isolation_by_plugins, with_cpu_time
 
 from tare.model.machine import Tuning
 from tare.model.run_folder import Run
 from tare.model.trial import LoweredSetting
-from tare.report.terminal import describe_conclusion, headline_table
+from tare.report.terminal import cpu_cost_table, describe_conclusion, headline_table
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
 
@@ -42,7 +42,7 @@ _UNSAID = {"script", "style", "svg"}
 @pytest.fixture(scope="module")
 def run() -> Run:
     """The believable run with the facts that only some runs have."""
-    run = believable_run()
+    run = with_cpu_time(believable_run())
     room = "an instance has 1 CPU and 64 MiB of memory"
     lowered = replace(run.record.workloads[1], lowered=(LoweredSetting("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room),))
     record = replace(
@@ -76,6 +76,7 @@ def on_terminals(run: Run) -> str:
         console = Console(width=width, file=output, color_system=None)
         console.print(headline_table(summary, width, final=True), describe_conclusion(summary, run))
         console.print(headline_table(summary, width))
+        console.print(cpu_cost_table(summary, run, width))
     return "\n".join(line.rstrip() for line in output.getvalue().splitlines())
 
 

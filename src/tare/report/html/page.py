@@ -11,6 +11,7 @@ from tare.model.run_folder import Run, WorkloadRecord
 from tare.model.trial import Limits, LimitsCheck, Trial
 from tare.model.units import format_count, format_duration, format_size
 from tare.plugins.feature import call_hooks
+from tare.report.cpu_table import column_titles, cost_texts, cpu_columns, explain_table, measured_stacks, table_title
 from tare.report.findings import create_findings, describe_cheapest, describe_comparison, describe_dearest
 from tare.report.html.cautions import caution_rows, cautions_by_kind
 from tare.report.html.cells import LinkTargets, TableCell, create_cell, create_status_cell, style_of_verdict
@@ -80,6 +81,7 @@ def page_values(summary: Summary, run: Run) -> Mapping[str, object]:
         "sections": [
             _workload_section(summary, run, record, sources) for record in workload_records(run) if summary.stacks
         ],
+        "cpu": _cpu_cost_values(summary, run),
         "starts": draw_starts(run, summary) if drawn else (),
         "costs": draw_costs(run, summary) if drawn else (),
         "feature_sections": [*filter(None, call_hooks("sections", summary, run, places))],
@@ -241,6 +243,23 @@ def _workload_section(summary: Summary, run: Run, record: WorkloadRecord, source
         "rows": [(cell, create_cell(cell, sources)) for cell in sort_by_point(summary.cells_of(workload))],
         "turns": sources.turns.get(workload, TurnDrawings()),
         "trials": sources.trials[workload],
+    }
+
+
+def _cpu_cost_values(summary: Summary, run: Run) -> Mapping[str, object] | None:
+    """Return the values of the table of CPU time per request or run; None if it is unknown."""
+    columns = cpu_columns(summary, run)
+    if not columns:
+        return None
+    return {
+        "title": table_title(columns),
+        "columns": [(workload_anchor(summary, each.workload), each) for each in columns],
+        "labels": column_titles(columns),
+        "rows": [
+            (summary.title(stack), [cost_texts(each.costs[stack]) for each in columns])
+            for stack in measured_stacks(summary, columns)
+        ],
+        "note": explain_table(columns),
     }
 
 
