@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 from tare.hosts.exec import ENTRYPOINT
 from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import CpuShare, Output, RawOutput
+from tare.model.trial import Output, RawOutput
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import UserCommand
@@ -37,7 +37,9 @@ def raw(text: str, errors: str = "") -> RawOutput:
 
 def test_the_wall_time_of_a_command_has_its_cpu_share() -> None:
     shares = {value.metric: value.cpu_share for value in UserCommand("bench").parse((raw(f"done{LINE}"),))}
-    assert shares["time"] == CpuShare(pytest.approx(0.85), pytest.approx(0.97))
+    time = shares["time"]
+    assert time
+    assert (time.had, time.wanted) == pytest.approx((0.85, 0.97))
     assert {shares[name] for name in ("user", "system", "memory")} == {None}
 
 
