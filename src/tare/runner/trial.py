@@ -25,13 +25,7 @@ from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
-from tare.runner.layers import (
-    StartedLayer,
-    StartedLayers,
-    find_layer_on_machine,
-    list_hosts_with_kernels,
-    start_stack,
-)
+from tare.runner.layers import StartedLayer, StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
     GuestClockCheck,
@@ -373,7 +367,8 @@ class TrialRun:
         self._hand_over()
         log.ended = time.time()
         self._add_cautions(live)
-        values = read_values(self.workload, log.raw, has_host_clock=self.spec.shares_kernel)
+        has_host_clock = self.spec.shares_kernel and not log.has_caution("cpu-quota")
+        values = read_values(self.workload, log.raw, has_host_clock=has_host_clock)
         log.values = (*values, *service_ready_values(log.ready_seconds))
         reject_impossible_values(log.values, len(self.spec.limits.cpus))
         if invalid is not None:

@@ -65,6 +65,10 @@ class TrialLog:
         if self.status == "ok":
             self.status, self.reason, self.hint = status, reason, hint
 
+    def has_caution(self, kind: str) -> bool:
+        """Return whether there is a caution of this kind."""
+        return any(caution.kind == kind for caution in self.cautions)
+
     @property
     def measured_seconds(self) -> float:
         """The seconds of all turns so far."""

@@ -21,6 +21,7 @@ from contextlib import suppress
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
+from tare.telemetry.cpu_quota import QuotaWatch
 from tare.telemetry.kernel_files import pid_of_path, read_files
 from tare.telemetry.procfs import (
     CpuTimes,
@@ -241,8 +242,8 @@ class TurnBoundary:
 
     `idle_watch` is None if no other instances have turns in between. `sidecar_usage` is the usage of the CPUs of
     sidecar services on the same machine, None without such services. `instance_cpu` is None if the instance's CPU time
-    is not to be read. `awake_time_files` returns the files with the CPU time of the threads that keep CPUs awake, by
-    CPU (hosts/awake.py).
+    is not to be read. `quota_watch` is None if quotas are not watched. `awake_time_files` returns the files with the
+    CPU time of the threads that keep CPUs awake, by CPU (hosts/awake.py).
     """
 
     def __init__(
@@ -254,6 +255,7 @@ class TurnBoundary:
         instance_cpu: InstanceCpu | None = None,
     ) -> None:
         self._host = host
+        self.quota_watch: QuotaWatch | None = None
         self.awake_time_files: Callable[[], Mapping[int, str]] = dict
         self.usage = usage
         self.idle_watch = idle_watch
@@ -296,7 +298,7 @@ class TurnBoundary:
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return the cautions about the trial's turns so far."""
-        noticed = (self.idle_watch.caution() if self.idle_watch else None, self._taken.caution())
+        noticed = (watch.caution() for watch in (self.idle_watch, self._taken, self.quota_watch) if watch)
         return tuple(filter(None, noticed))
 
     def finish(self) -> None:
@@ -341,4 +343,6 @@ def create_boundary(
     idle_watch = IdleWatch(host, processes) if takes_turns else None
     sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
     instance_cpu = InstanceCpu(host, processes)
-    return TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, instance_cpu)
+    boundary = TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, instance_cpu)
+    boundary.quota_watch = QuotaWatch(host, instance_cpu.pids)
+    return boundary
