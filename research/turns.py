@@ -32,12 +32,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 from own_testbed import own_context
 
+from tare.hosts.awake import AwakeCpus
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.images.image import ensure_image
 from tare.images.recipes import client_recipe, guest_recipe
@@ -53,7 +54,7 @@ from tare.telemetry.sampler import Sampler, run_sampler
 
 _EQUAL = 4  # stacks of bare metal
 _MARGIN = 0.02
-_STACKS = ("native", "crun", "docker", "qemu-tcg")
+_STACKS = ("native", "crun", "docker", "gvisor", "qemu-tcg")
 _ONE_POINT: dict[str, dict[str, Any]] = {
     "redis": {"operations": ("GET",), "clients": (50,)},
     "micro-redis": {"operations": ("GET",), "clients": (50,)},
@@ -64,7 +65,7 @@ _ONE_POINT: dict[str, dict[str, Any]] = {
     "pgbench": {"modes": ("select",), "clients": (8,), "scale": 1},
     "fio": {"size": 16 << 20},
     "hackbench": {"kinds": ("pipes",)},
-    "ramspeed": {"kinds": ("float",), "mark_sizes": (), "bytes_per_pass": 32 << 20, "passes": 20},
+    "ramspeed": {"kinds": ("float",), "mark_sizes": ()},
 }
 _DURATION = 0.5
 _MEASURED = 5  # times in a block, for the bias
@@ -105,8 +106,11 @@ def say(text: str) -> None:
 def going(
     testbed: RunContext, stacks: Sequence[Technology], workload: Workload
 ) -> Iterator[tuple[list[TrialRun], Sampler]]:
-    """Start an instance of each."""
+    """Start an instance of each; CPUs stay awake, as in a run."""
+    awake = AwakeCpus(testbed.ledger, sorted(os.sched_getaffinity(0)), f"{testbed.network.prefix}-awake")
     with (
+        closing(awake),
+        awake.keep_awake(),
         run_sampler(testbed.telemetry.folder / "bench.parquet", testbed.telemetry.backend_for(testbed.host)) as sampler,
         ExitStack() as stack,
     ):
@@ -114,7 +118,7 @@ def going(
         for slot, technology in enumerate(stacks):
             step = PlannedTrial(f"bench-{slot}", workload.name, technology.name, 0, slot)
             spec = replace(testbed.create_spec(technology), slot=slot, sampler=sampler)
-            attempt = stack.enter_context(TrialRun(testbed, step, spec, workload))
+            attempt = stack.enter_context(TrialRun(testbed, step, spec, workload, awake=awake))
             attempt.start()
             attempts.append(attempt)
         yield attempts, sampler

@@ -44,7 +44,7 @@ class QuotaWatch:
 
 def _stat_paths(host: Host, pids: Sequence[int]) -> tuple[str, ...]:
     """Return the paths of cpu.stat of the processes' groups and of all groups around them; () if they are unknown."""
-    texts = read_files(host, (_MOUNTS, *(f"/proc/{pid}/cgroup" for pid in pids)))
+    texts = dict(read_files(host, (_MOUNTS, *(f"/proc/{pid}/cgroup" for pid in pids))))
     try:
         layout = parse_layout(texts.pop(_MOUNTS, ""))
     except TareError:
