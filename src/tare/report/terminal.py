@@ -180,6 +180,9 @@ def _format_legend(summary: Summary, *, has_bars: bool) -> Text:
         legend.append(
             f"\n{'█' * _BAR} bars: cost; a full bar is {format_longer(whole)}, half a bar {format_longer(half)}"
         )
+    if summary.by_cpu_time:
+        names = strip_control_characters(", ".join(summary.by_cpu_time))
+        legend.append(f"\ncompared by CPU time, as if each stack had a CPU for itself: {names}")
     return legend
 
 

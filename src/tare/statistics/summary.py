@@ -46,6 +46,11 @@ class Summary:
         """The rules of all headlines."""
         return tuple(head.rule for head in self.headline_data)
 
+    @property
+    def by_cpu_time(self) -> tuple[str, ...]:
+        """The names of the headlines with a ratio that is compared by CPU time."""
+        return tuple(dict.fromkeys(cell.headline for cell in self.headlines if cell.by_cpu_time))
+
     def title(self, stack: str) -> str:
         """Return a stack's name for tables, with the year if its technology is outdated."""
         year = dict(self.years).get(stack)
