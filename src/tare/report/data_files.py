@@ -52,8 +52,8 @@ SUMMARY_COLUMNS = (
 _DOCUMENT = (
     "workload", "headline", "metric", "point", "stack", "unit", "better", "estimate", "interval", "n", "decision",
     "log_evidence", "resolution", "tolerated_autocorrelation", "by_cpu_time", "mean_ratio", "slow_turns",
-    "slow_turns_of_baseline", "trials", "turns", "mean", "sd", "relative_sd", "minimum", "maximum", "usual", "usual_sd", "notes", "cautions",
-    "failures", "skipped",
+    "slow_turns_of_baseline", "trials", "turns", "mean", "sd", "relative_sd", "minimum", "maximum", "usual",
+    "usual_sd", "notes", "cautions", "failures", "skipped",
 )  # fmt: skip
 FORMAT = 1
 
