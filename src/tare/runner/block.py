@@ -33,7 +33,7 @@ from tare.suites.stack_overrides import StackOverride
 from tare.suites.suite import PlannedWorkload
 from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 
-_MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: about nine of crun, two or three of Docker
+_MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: two or three of Docker, all of quick stacks
 _ONCE: Mapping[str, int] = {}
 _USABLE_MEMORY_SHARE = 0.8  # of the available memory: loads and the page cache need the rest
 _MEMORY_RESERVE_FACTOR = 1.5  # times the observed footprint, which is read once and may have been higher before
@@ -64,6 +64,9 @@ class BlockRunner:
     _observed_bytes: dict[tuple[str, str], int] = field(default_factory=dict)
     _labels: dict[str, frozenset[str]] = field(default_factory=dict)  # labels of a complete round, by workload
     _warmed_up: set[tuple[str, str]] = field(default_factory=set)  # workloads and stacks that were started before
+    # Of a block that starts each stack repeatedly: later starts take over the footprint and write no telemetry, as both
+    # take as long as a quick start.
+    _first_starts: dict[PlannedTrial, TrialLog] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Create the set of shared instances, empty at first."""
@@ -139,7 +142,9 @@ class BlockRunner:
             spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
             spec = self.shared.add_ports(spec, step.workload)
             overridden = self._apply_overrides(workload, step.stack)
-            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake)
+            run = TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake)
+            run.earlier = self._first_starts.get(step)
+            return run
 
         with ExitStack() as held:
             stay, first = [create_attempt(step) for step in staying], 0
@@ -184,6 +189,7 @@ class BlockRunner:
             [ended] = self._run_together(block.with_steps((step,)), planned, observe)
             return ended
 
+        self._first_starts.clear()
         starts: dict[PlannedTrial, list[TrialRun]] = {step: [] for step in block.trials}
         for step in block.trials:
             is_provisioned = self.stacks[step.stack][-1].provisions_machine
@@ -195,6 +201,7 @@ class BlockRunner:
         for number in range(workload.rounds):
             for step in going:
                 starts[step].append(start(step))
+                self._first_starts.setdefault(step, starts[step][-1].log)
             logs = {step: [each.log for each in starts[step][-number - 1 :]] for step in going}
             going = [step for step in going if has_time_for_another_start(logs[step])]
             chance.shuffle(going)  # in a fixed order, a stack would always start after the same other one

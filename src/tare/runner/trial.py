@@ -74,7 +74,7 @@ class TrialRun:
     """Trial in progress: started, measured turn by turn, and ended. Leaving its `with` block removes all it started.
 
     Every error ends the trial at once and becomes its reason, also a full disk or a bug of a plug-in. Only an
-    interruption from outside is raised.
+    interruption from outside is raised. An `earlier` start in the block has the footprint and the telemetry.
     """
 
     context: RunContext
@@ -84,6 +84,7 @@ class TrialRun:
     inside_check: InsideCheck | None = None
     shared: SharedInstances | None = None
     awake: AwakeCpus | None = None
+    earlier: TrialLog | None = None
 
     def __post_init__(self) -> None:
         """Prepare an empty log."""
@@ -132,7 +133,7 @@ class TrialRun:
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
             outermost = find_layer_on_machine(parts)
-            telemetry = self._start_sampling(outermost)
+            telemetry = Telemetry() if self.earlier else self._start_sampling(outermost)
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)
             edges = create_boundary(
                 *(outermost.host, outermost.instance.processes, outermost.spec.limits.cpus),
@@ -353,7 +354,7 @@ class TrialRun:
         if self._sidecars.failure_reason():
             raise TrialFailed("the load measured an application without this service", "see its raw output")
         live.boundary.resume()
-        footprint = measure_layer_footprint(live.layers[0])
+        footprint = (self.earlier and self.earlier.footprint) or measure_layer_footprint(live.layers[0])
         if self._running:
             self._running.memory_bytes = footprint.total_memory_bytes or 0
         if not log.reused:  # memory of an earlier workload may still be charged

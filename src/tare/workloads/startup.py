@@ -12,8 +12,8 @@ machine under test is written back and dropped. The bytes that its disks then re
 reads nothing fails as not cold. Engines and all other programs of the machine keep the pages that they have mapped. No
 paper measured starts.
 
-Settings: `caches`, `warm` or `cold`; `starts`, the most starts of a stack in a block (default 9; a cold start is always
-a single one).
+Settings: `caches`, `warm` or `cold`; `starts`, the most starts of a stack in a block (default 12; a cold start is
+always a single one).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Startup(Workload):
     leaves_instance_fresh = True
 
     caches: Literal["warm", "cold"] = "warm"
-    starts: Annotated[int, Field(ge=1, le=100)] = 9
+    starts: Annotated[int, Field(ge=1, le=100)] = 12
 
     @property
     def rounds(self) -> int:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from unittest.mock import create_autospec
 
 import numpy as np
@@ -19,12 +20,14 @@ from tare.model.errors import SuiteError
 from tare.model.trial import Caution, Mark, MeasuredValue, RawOutput, Trial, Turn
 from tare.runner.block import has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
+from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
 from tare.runner.schedule import DurationEstimates, Schedule
 from tare.runner.trial_log import TrialLog
 from tare.statistics.planning import VarianceComponents, variance_components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite
+from tare.telemetry.sampler import Sampler, SamplingBackend
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 
@@ -220,5 +223,24 @@ def test_quick_stacks_start_several_times_per_block_and_once_before(bench: Bench
     assert found == {("a", "ok", 4): 2, ("a-again", "ok", 4): 2, ("b", "ok", 4): 2, ("bad", "failed", 0): 2}
 
 
+def test_the_first_start_of_a_block_has_the_footprint_of_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, sample = create_autospec(measure_layer_footprint, side_effect=measure_layer_footprint), Sampler
+    sampled: list[Path] = []
+
+    def count_samplers(target: Path, backend: SamplingBackend) -> Sampler:
+        sampled.append(target)
+        return sample(target, backend)
+
+    monkeypatch.setattr("tare.runner.trial.measure_layer_footprint", measure)
+    monkeypatch.setattr("tare.runner.trial.Sampler", count_samplers)
+    what = suite('a: noise = "5%"', workloads=("startup",))
+    bench.work(replace(what, workloads=(replace(what.workloads[0], workload=Startup(starts=4)),)))
+    trials = bench.all_trials
+    assert [len(trial.turns) for trial in trials] == [4] * 4
+    assert all(trial.footprint for trial in trials)
+    warm_ups = 2  # of the baseline and the control
+    assert measure.call_count == len(sampled) == len(trials) + warm_ups
+
+
 def test_a_cold_start_is_counted_alone() -> None:
-    assert (Startup().rounds, Startup(caches="cold").rounds, Startup(starts=1).rounds) == (9, 1, 1)
+    assert (Startup().rounds, Startup(caches="cold").rounds, Startup(starts=1).rounds) == (12, 1, 1)
