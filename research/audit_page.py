@@ -16,18 +16,7 @@ from audit_rounds import CHOSEN, OWN, OWN_ROUNDS
 from audit_rounds import RUNS as ROUNDS_RUNS
 from audit_rounds import STACKS as ROUNDS_STACKS
 from audit_rounds import Studied as StudiedRounds
-from audit_runs import (
-    BLOCKS,
-    COVERED,
-    EFFECTS,
-    KINDS,
-    NORMAL,
-    UNDECIDED,
-    WITHIN,
-    Coverage,
-    Tally,
-    right,
-)
+from audit_runs import BLOCKS, COVERED, EFFECTS, KINDS, NORMAL, UNDECIDED, WITHIN, Coverage, Tally, right
 from audit_stacks import ALONE, BORROWED, CELLS, STACKS
 from audit_stacks import RUNS as TOGETHER_RUNS
 from audit_stacks import Studied as StudiedTogether
@@ -43,6 +32,7 @@ from tare.statistics.stalls import SLOW_SHARE
 
 _TARGETS = {0.0: 25, 0.03: 18, 0.10: 6, 0.30: 5}
 _ALLOWED = 0.05
+_UNSAID = "— though said to tolerate such noise"
 
 
 @dataclass(frozen=True)
@@ -76,17 +66,8 @@ class Found:
 
 def page(found: Found) -> str:
     """Write the page."""
-    parts = [_INTRODUCTION, _claims(found), _turns(found), _broken(found), _rivals(found), _shapes(found)]
-    parts += [
-        _within(found),
-        _together(found),
-        _rounds(found),
-        _matrix(found),
-        _loops(found),
-        _container(found),
-        _how(found),
-    ]
-    return "\n\n".join(parts) + "\n"
+    results = (_claims, _turns, _broken, _rivals, _shapes, _within, _together, _rounds, _matrix, _loops, _container)
+    return "\n\n".join([_INTRODUCTION, *(part(found) for part in (*results, _how))]) + "\n"
 
 
 _INTRODUCTION = """# The audit
@@ -108,30 +89,26 @@ def _claims(found: Found) -> str:
     rows.append(("3 % effect, found worse", "≥ 95 %", _percent(power), _met(power >= 0.95)))
     for kind in KINDS:
         false, effect = found.worst(kind.name, "tare")
-        text = f"false, {kind.name} (worst at {_percent(effect)})"
-        rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+        rows.append(_row_of_false(f"false, {kind.name} (worst at {_percent(effect)})", false))
         if kind in COVERED:
             continue
-        unsaid, to_the_end = found.worst_unsaid(kind.name), found.worst(kind.name, found.to_the_end)[0]
-        rows.append(("— though said to tolerate such noise", "≤ 5 %", _percent(unsaid), _met(unsaid <= _ALLOWED)))
-        rows.append(("— with all blocks", "≤ 5 %", _percent(to_the_end), _met(to_the_end <= _ALLOWED)))
-    for each in found.in_turns:
-        false = each.centers["median"].false
-        text = f"false in turns, {each.moment.name}"
-        rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+        rows.append(_row_of_false(_UNSAID, found.worst_unsaid(kind.name)))
+        rows.append(_row_of_false("— with all blocks", found.worst(kind.name, found.to_the_end)[0]))
+    rows += [
+        _row_of_false(f"false in turns, {each.moment.name}", each.centers["median"].false) for each in found.in_turns
+    ]
     for shape in dict.fromkeys(each.shape for each in found.within):
         of_shape = [each.found[ROUNDS_TOO] for each in found.within if each.shape == shape]
         false = max(max(each.noisy, each.false) for each in of_shape)
-        rows.append((f"false within blocks, {shape.name}", "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+        rows.append(_row_of_false(f"false within blocks, {shape.name}", false))
         if shape.is_lasting:
-            unsaid = max(each.unsaid for each in of_shape)
-            rows.append(("— though said to tolerate such noise", "≤ 5 %", _percent(unsaid), _met(unsaid <= _ALLOWED)))
+            rows.append(_row_of_false(_UNSAID, max(each.unsaid for each in of_shape)))
     for method in (BORROWED, ALONE):
         false = max(each.found[method, name].false for each in found.together for name in ("none", "some"))
         text = f"false in runs of {CELLS} cells, standard deviations: {method}, the worst of all shapes"
-        rows.append((text, "≤ 5 %", _percent(false), _met(false <= _ALLOWED)))
+        rows.append(_row_of_false(text, false))
     wrong = max(max(each.stalls_of_control, 0 if each.moment.stalls else each.stalls) for each in found.in_turns)
-    rows.append(("caution `stalls` without a stall, at any look", "≤ 5 %", _percent(wrong), _met(wrong <= _ALLOWED)))
+    rows.append(_row_of_false("caution `stalls` without a stall, at any look", wrong))
     return f"""## The results
 
 {_table(("claim", "target", "found", "met"), rows)}
@@ -140,6 +117,11 @@ def _claims(found: Found) -> str:
 power are those under normal noise, with at most {BLOCKS} blocks. The log ratio of two trials of a block has a standard
 deviation of {_percent(WITHIN)}, that of a stack to both trials of the baseline {_percent(WITHIN * 0.75**0.5)}. Each run
 has one stack beside the baseline and A/A, the least possible: more stacks show more of the noise."""
+
+
+def _row_of_false(text: str, share: float) -> tuple[str, str, str, str]:
+    """Return the row of a claim that a share of false decisions is small enough."""
+    return text, f"≤ {_percent(_ALLOWED)}", _percent(share), _met(share <= _ALLOWED)
 
 
 def _turns(found: Found) -> str:
@@ -175,13 +157,10 @@ baseline's):
 {_table(stalls_head, stalls)}"""
 
 
-def _firm(found: Found) -> str:
-    seen = {effect: found.tallies[NORMAL.name, "tare", effect].firm for effect in EFFECTS}
-    return ", ".join(f"{each:.2f} ({_percent(effect)})" for effect, each in seen.items())
-
-
 def _broken(found: Found) -> str:
     stacks = sorted({each.stacks for each in found.breaks})
+    firm = {effect: found.tallies[NORMAL.name, "tare", effect].firm for effect in EFFECTS}
+    tolerated = ", ".join(f"{each:.2f} ({_percent(effect)})" for effect, each in firm.items())
     rows = []
     for kind in dict.fromkeys(each.kind for each in found.breaks):
         own = sorted((each for each in found.breaks if each.kind == kind), key=lambda each: each.stacks)
@@ -192,7 +171,7 @@ def _broken(found: Found) -> str:
 
 Lasting noise of **one stack alone** is an effect of that stack while it lasts;
 [the method](../docs/method.md#the-statistic) tests for it. Each decision has the correlation of neighboring blocks that
-it tolerates. Medians under normal noise, by effect: {_firm(found)}.
+it tolerates. Medians under normal noise, by effect: {tolerated}.
 
 Runs without an effect ({BREAKS_RUNS} each), by the number of stacks beside the baseline and A/A: false decisions; those
 of them that were said to tolerate the noise's correlation (0.3 or 0.5; of normal noise and drift, 0.5); false decisions
@@ -233,12 +212,8 @@ Right (false) decisions by effect, and the median of blocks until the decision:
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
 Methods that look after every run decide a real effect soonest, and find one in
-{_false(found, "t-test after every run")} of the runs (t-test) without any.
+{_percent(found.tallies[NORMAL.name, "t-test after every run", 0.0].false)} of the runs (t-test) without any.
 Only tare can decide that there is no effect."""
-
-
-def _false(found: Found, method: str) -> str:
-    return _percent(found.tallies[NORMAL.name, method, 0.0].false)
 
 
 def _shapes(found: Found) -> str:
@@ -283,7 +258,7 @@ def _together(found: Found) -> str:
             none, some = each.found[method, "none"], each.found[method, "some"]
             false, noisy = max(none.false, some.false), max(none.noisy, some.noisy)
             blocks = (none.blocks[0.0], *(some.blocks.get(effect, np.nan) for effect in (0.03, 0.10, 0.30)))
-            cells += [f"{_percent(false)}, {_percent(noisy)}", " ".join(_blocks(count) for count in blocks)]
+            cells += [f"{_percent(false)}, {_percent(noisy)}", " ".join(_number(count, "g") for count in blocks)]
         rows.append((each.shape.name, each.stacks, *cells))
     equal = next(each for each in found.together if each.stacks == max(STACKS)).found[BORROWED, "none"]
     columns = [f"{method}: {what}" for method in (ALONE, BORROWED) for what in ("false", "blocks")]
@@ -309,10 +284,11 @@ def _within(found: Found) -> str:
             seen = each.found[method]
             shares = ", ".join(_percent(share) for share in (seen.false, seen.noisy, seen.missed))
             widths = " ".join(
-                _width(seen.widths[count][0]) for count in (LOOKED_AT if method == ROUNDS_TOO else LOOKED_AT[-2:])
+                _number(seen.widths[count][0], ".2f", "none")
+                for count in (LOOKED_AT if method == ROUNDS_TOO else LOOKED_AT[-2:])
             )
             cells += [f"{shares}; {seen.blocks:g}", widths]
-        widths = " ".join(_width(each.found[ROUNDS_TOO].widths[count][1]) for count in LOOKED_AT)
+        widths = " ".join(_number(each.found[ROUNDS_TOO].widths[count][1], ".2f", "none") for count in LOOKED_AT)
         rows.append((each.shape.name, each.stacks, *cells, widths))
     early, late = " ".join(map(str, LOOKED_AT)), " ".join(map(str, LOOKED_AT[-2:]))
     head = ("noise", "stacks", "blocks alone", f"± at {late}", "with rounds", f"± at {early}", f"A/A, ± at {early}")
@@ -332,19 +308,14 @@ Student's t has ± 2.48, 1.59, 1.24 and 0.84 at one look. Nothing can show that 
 been seen: in 24 % of the runs, five starts of which one in four is slow are all fast."""
 
 
-def _width(half: float) -> str:
-    return f"{half:.2f}" if np.isfinite(half) else "none"
-
-
 def _rounds(found: Found) -> str:
     rows = [
         (
             _percent(each.case.within),
             f"{each.case.between:g}",
             f"{each.case.starting:g}",
-            *(_percent(each.false[method]) for method in (OWN_ROUNDS, CHOSEN)),
-            *(_percent(each.decided[method]) for method in (OWN_ROUNDS, CHOSEN)),
-            *(f"{each.cost[method]:.0f}" if np.isfinite(each.cost[method]) else "" for method in (OWN_ROUNDS, CHOSEN)),
+            *(_percent(shares[method]) for shares in (each.false, each.decided) for method in (OWN_ROUNDS, CHOSEN)),
+            *(_number(each.cost[method], ".0f") for method in (OWN_ROUNDS, CHOSEN)),
         )
         for each in found.rounds
     ]
@@ -358,10 +329,6 @@ rounds. `false`: false decisions among all cells. `cost`: the median time until 
 {ROUNDS_RUNS} runs each, for the time of 40 such blocks.
 
 {_table(("turns", "instances", "starts", *pairs), rows)}"""
-
-
-def _blocks(count: float) -> str:
-    return "" if np.isnan(count) else f"{count:g}"
 
 
 def _matrix(found: Found) -> str:
@@ -444,6 +411,10 @@ def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     names = [str(name) for name in head]
     lines = [names, ["---"] * len(names), *([str(value) for value in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(number: float, form: str, unknown: str = "") -> str:
+    return f"{number:{form}}" if np.isfinite(number) else unknown
 
 
 def _percent(share: float, decimals: int = 1) -> str:

@@ -7,12 +7,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from calls import NothingLeft
 from fakes import planned_of
 
+from tare.loads import turns
 from tare.loads.turns import limit_seconds, turn_seconds
 from tare.model.trial import RawOutput
 from tare.plugins.workload import MeasurementContext, Workload
@@ -75,6 +77,7 @@ class Fault:
     workload: Workload
     word: str
     reason: str
+    number: signal.Signals = signal.SIGKILL
 
     def happen(self, testbed: RunContext) -> None:
         container = testbed.live_instances[1]
@@ -89,7 +92,7 @@ class Fault:
         assert found, f"nothing like {self.word} runs in the container"
         for pid in found:
             with suppress(ProcessLookupError):  # the first may have taken the others with it
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, self.number)
 
 
 COMPUTING = Dhrystone(duration=DURATION)
@@ -102,16 +105,24 @@ FAULTS = {
     "server-of-an-open-load-dies": Fault(
         Served(("GET",), (5,), duration=DURATION), "redis-server", "load_client: ended, as its server has"
     ),
+    "server-stops-answering": Fault(
+        Served(("GET",), (5,), duration=DURATION),
+        "redis-server",
+        "read 1, status 0, short 0; the first: the server did not answer all requests in time",
+        signal.SIGSTOP,
+    ),
     "turn-never-ends": Fault(Endless(duration=DURATION), "", "did not end within"),
     "resident-process-dies": Fault(COMPUTING, "--resident", "resident"),
+    "resident-process-stops": Fault(COMPUTING, "dhrystone", "printed nothing for", signal.SIGSTOP),
     "instance-dies": Fault(COMPUTING, "", "resident"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_what_breaks_between_two_turns_costs_its_own_stack_alone(
-    testbed: RunContext, nothing_left: NothingLeft, fault: Fault
+    testbed: RunContext, nothing_left: NothingLeft, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(turns, "limit_seconds", partial(limit_seconds, patience_seconds=PATIENCE_SECONDS))
     workload = fault.workload
     stacks = {"native": (Native(),), "crun": (Crun(),), "native-again": (Native(),)}
     steps = tuple(PlannedTrial(name, workload.name, name, 0, order) for order, name in enumerate(stacks))

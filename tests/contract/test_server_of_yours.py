@@ -73,6 +73,9 @@ NGINX = UserServer(
 )
 
 
+CLOSING = replace(NGINX, files={"/srv/tare-app.conf": CONFIGURATION.replace("http {", "http { keepalive_timeout 0;")})
+
+
 # It takes one connection at a time, and sleeps for 40 ms before each answer.
 SLEEPER = r"""
 use IO::Socket::INET;
@@ -94,6 +97,15 @@ def asked_for(setup: MeasurementContext) -> list[str]:
     """What nginx has noted of each request."""
     assert setup.instance.inside is not None
     return setup.instance.inside.read(LOG).splitlines()
+
+
+def test_a_server_that_closes_each_connection_is_measured_with_a_caution(testbed: RunContext) -> None:
+    trial, _ = whole_trial(testbed, (Native(),), CLOSING)
+    assert (trial.status, trial.reason) == ("ok", "")
+    (text,) = (each.text for each in trial.cautions if "were to stay open" in each.text)
+    found = re.fullmatch(r"at clients 1, the server closed (\d+) connections that .* opened new ones", text)
+    assert found is not None
+    assert int(found[1]) > CLOSING.rounds
 
 
 @pytest.mark.parametrize("technology", ["native", "crun"])

@@ -5,16 +5,17 @@ Both hosts note what they are asked to run, and answer by a function of the word
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from tare_fake.technology import FakeHost
+from tare_fake.technology import FakeHost, StandInProcess
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import require_success
-from tare.model.trial import Output
+from tare.model.trial import Output, OutputLine
 from tare.plugins.workload import Instance, MeasurementContext
 
 Answer = Callable[[tuple[str, ...]], str | Output]
@@ -86,3 +87,51 @@ class Client(LocalHost):
 def word_after(argv: tuple[str, ...], option: str) -> str:
     """Return the word after an option of a command."""
     return argv[argv.index(option) + 1]
+
+
+@dataclass
+class LoadProcess(StandInProcess):
+    """A load that takes turns: it answers its n-th line by a function, and notes lines and time limits."""
+
+    answer: Callable[[int, str], str] = field(kw_only=True)
+    told: list[str] = field(default_factory=list)
+    timeouts: list[float] = field(default_factory=list)
+
+    def send(self, text: str) -> None:
+        self.told.append(text)
+        self.lines += self.answer(len(self.told), text).splitlines()
+
+    def read_line(self, timeout: float) -> OutputLine:
+        assert timeout > 0
+        self.timeouts.append(timeout)
+        return super().read_line(timeout)
+
+    def errors(self) -> str:
+        return "Too many open files"
+
+
+@dataclass
+class LoadHost(LocalHost):
+    """A client that runs one such load at a time. It notes each, and name, target and content of the files it gets."""
+
+    prints: Callable[[int, str], str]
+    started: list[LoadProcess] = field(default_factory=list)
+    running: int = 0
+    files: list[tuple[str, str, bytes]] = field(default_factory=list)
+
+    def answer(self, number: int, line: str) -> str:
+        return self.prints(number, line)
+
+    @contextmanager
+    def spawn(self, *argv: str, die_with_parent: bool = False) -> Iterator[LoadProcess]:  # type: ignore[override] # what is asked
+        assert not die_with_parent
+        self.started.append(LoadProcess(argv, answer=self.answer))
+        self.running += 1
+        assert self.running == 1
+        try:
+            yield self.started[-1]
+        finally:
+            self.running -= 1
+
+    def put(self, source: Path, target: PurePosixPath) -> None:
+        self.files.append((source.name, str(target), source.read_bytes()))

@@ -155,7 +155,7 @@ def test_a_run_in_which_nothing_works_stops_after_a_block_with_the_reason(tare: 
     output = tare("run", "bad.toml", "--out", "run")
     assert (output.returncode, output.stdout) == (3, "")
     error, hint = output.stderr.splitlines()[-2:]
-    why = "/usr/lib/tare/dhrystone: it has ended; it printed"
+    why = "/usr/lib/tare/dhrystone: ended; it printed"
     assert error.startswith(f"error: nothing could be measured: every stack fails for one reason: {why}")
     assert hint.startswith("hint: ")
     run = load_run(tmp_path / "run")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from calls import Call
+from runs import believable_run, write
+from whole_runs import IMAGE
 
 from tare.model.run_folder import load_run
 
@@ -36,6 +40,22 @@ use = "dhrystone"
 duration = "100ms"
 repetitions = 1
 """
+SHARED = f"""\
+[suite]
+stacks = ["native", "crun"]
+blocks = 1
+until = "blocks"
+{IMAGE}
+[[workloads]]
+use = "dhrystone"
+duration = "100ms"
+
+[[workloads]]
+use = "redis"
+operations = ["GET"]
+clients = [1, 50]
+duration = "100ms"
+"""
 MORE = "it may want more memory than the instance has: [limits] memory"
 NOBODY = 65534
 # Who has no right to read this checkout has read all of it before.
@@ -60,6 +80,33 @@ def test_a_program_that_takes_all_memory_costs_its_trials_alone(tare: Call, tmp_
     assert len(failed) == 2 + 1
     assert [trial.hint for trial in failed if not trial.hint.startswith(MORE)] == []
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("ready_home")
+def test_on_one_cpu_all_is_measured_with_a_caution(tare: Call, tmp_path: Path) -> None:
+    (tmp_path / "suite.toml").write_text(SHARED)
+    cpu = str(max(os.sched_getaffinity(0)))
+    done = tare("run", "suite.toml", "--out", "run", prefix=("taskset", "--cpu-list", cpu))
+    assert done.returncode == 0, done.stderr
+    trials = load_run(tmp_path / "run").trials
+    assert [(trial.trial, trial.reason) for trial in trials if trial.status != "ok"] == []
+    assert len(trials) == 2 * 3
+    for trial in trials:
+        assert "client and instance run on the same CPUs" in " ".join(each.text for each in trial.cautions)
+
+
+@pytest.mark.parametrize("file", ["run.json", "trials.jsonl"])
+def test_a_folder_of_another_format_is_refused_in_two_lines(tare: Call, tmp_path: Path, file: str) -> None:
+    write(believable_run(tmp_path / "run", blocks=1))
+    path = tmp_path / "run" / file
+    path.write_text(re.sub(r'"format": ?1', '"format": 2', path.read_text()))
+    for command in (("report",), ("show",), ("compare",), ("run", "--resume")):
+        done = tare(*command, "run")
+        assert (done.returncode, done.stdout) == (2, "")
+        error, hint = done.stderr.splitlines()
+        assert error.startswith(f"error: run/{file}")
+        assert error.endswith("format 2, and this tare reads 1")
+        assert hint == "hint: use a newer tare"
 
 
 @pytest.fixture

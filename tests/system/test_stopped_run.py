@@ -137,6 +137,21 @@ def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_pat
     assert not list((ready_home / "ledger").iterdir())
 
 
+def test_the_threads_that_keep_cpus_awake_die_with_a_killed_run(
+    begin: Begin, tare: Call, tmp_path: Path, ready_home: Path
+) -> None:
+    suite = SERVED.replace("[suite]", '[suite]\nkeep_awake = "on"').replace('"1s"', '"40s"')
+    (tmp_path / "long.toml").write_text(suite)
+    with begin("run", "long.toml", "--out", tmp_path / "run") as process:
+        mark = f"tare-{process.pid:x}-awake"
+        wait_in_run(process, tmp_path, lambda: "keep_awake" in in_group(mark))
+        process.kill()
+        process.wait(ENOUGH_SECONDS)
+    wait_until(lambda: not in_group(mark))
+    assert tare("clean").returncode == 0
+    assert not list((ready_home / "ledger").iterdir())
+
+
 def test_the_dhcp_server_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_path: Path, image: Image) -> None:
     initrd = micro_initrd(image, tmp_path / "initrd")
     (tmp_path / "asking.toml").write_text(ASKING.format(image.kernel, initrd))
@@ -153,6 +168,12 @@ def naming(mark: str) -> list[str]:
     """Return the programs of the processes whose words have this mark."""
     words = (read_text(str(path)).split("\0") for path in Path("/proc").glob("[0-9]*/cmdline"))
     return [each[0] for each in words if any(mark in word for word in each)]
+
+
+def in_group(mark: str) -> list[str]:
+    """Return the names of the processes in a control group with this mark."""
+    groups = [path for path in Path("/proc").glob("[0-9]*/cgroup") if mark in read_text(str(path))]
+    return [read_text(str(path.with_name("comm"))).strip() for path in groups]
 
 
 def carrying(mark: str) -> list[str]:

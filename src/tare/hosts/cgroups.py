@@ -255,6 +255,17 @@ def kernel_bytes(host: Host, folder: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
+def unreclaimable_bytes(host: Host, folder: str) -> int:
+    """Return the memory that is charged to a group and that only its owner can free, in bytes: all but caches of files.
+
+    The part that the kernel does not count is left out.
+    """
+    counts = dict(line.split() for line in host.read(f"{folder}/memory.stat").splitlines())
+    # In version 1, only the names with `total_` include the groups below.
+    names = ("total_rss", "total_shmem") if "total_rss" in counts else ("anon", "shmem")
+    return sum(int(counts.get(name, 0)) for name in names) + (kernel_bytes(host, folder) or 0)
+
+
 def _limit_steps(group: ControlGroup, limits: Limits) -> Iterator[SetupStep]:
     def file(controller: str, name: str) -> str:
         return f"{group.layout.mounts[controller]}/{group.name}/{name}"

@@ -39,7 +39,7 @@ from tare.loads.turns import (
     running_program,
     turn_seconds,
 )
-from tare.model.errors import TrialFailed, quote_output
+from tare.model.errors import TimedOut, TrialFailed, quote_output
 from tare.model.trial import RawOutput
 from tare.plugins.workload import MeasurementContext
 
@@ -63,6 +63,7 @@ TURN = re.compile(
     r"turn: done\n",
     re.ASCII,
 )
+_HANGS = "the server did not answer all requests in time"  # printed at the end of the program's patience
 _NO_ERRORS = "connect 0, read 0, status 0, short 0"
 _HINT = "`tare show` has the whole output; it is that of tare's `load_client`"
 
@@ -161,7 +162,8 @@ class ClosedLoop:
                 raise TrialFailed(f"load_client did not end its turn; {quote_output(text)}", _HINT, as_output(raw))
             if found["errors"] != _NO_ERRORS:
                 what = f"the load counted errors at {raw.label}: {found['errors']}; the first: {found['first']}"
-                raise TrialFailed(what, self._error_hint(found["errors"]), as_output(raw))
+                failure = TimedOut if found["first"] == _HANGS else TrialFailed
+                raise failure(what, self._error_hint(found["errors"]), as_output(raw))
             total += int(found["closes"])
         return total
 

@@ -20,7 +20,7 @@ _TROUBLE_STATUSES = ("fails", "fails at times", "skipped")
 # Sentences without terms of the method, for cautions whose recorded texts use such terms. Texts are empty for cautions
 # that have separate lines in the findings: a failed A/A check, and results faster than bare metal.
 CAUTION_EXPLANATIONS: Mapping[str, str] = {
-    "left-behind": "the workload left processes or files in its instance; the next workload got a fresh one",
+    "left-behind": "the workload left processes, sockets, memory or files, so the next workload got a fresh instance",
     "busy-when-idle": "it used CPU time while others were measured, which may have slowed them",
     "cached": "reads were served from memory instead of the disk, so the values are not those of the disk",
     "client-bound": "the load generator was at its limit, so the server may be faster than measured",

@@ -1,30 +1,71 @@
 """Shared instances: instances that stay alive between the workloads of a block, so that a block starts each stack once.
 
 The server of a workload ends before the next workload begins. An instance in which a workload has failed, or has left
-processes or files, is removed; the next workload then gets a fresh one.
+processes, listening sockets, memory or files, is removed; the next workload then gets a fresh one.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from tare.hosts.facts import has_private_kernel
+from tare.hosts.cgroups import unreclaimable_bytes
+from tare.hosts.facts import has_private_kernel, parse_meminfo
+from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.model.trial import Caution, LimitsSpec
 from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec
 from tare.runner.layers import StartedLayers, combine_layers
 from tare.suites.suite import PlannedWorkload
+from tare.telemetry.instance_reader import find_instance_cgroup
+from tare.telemetry.kernel_files import read_files
 
 _END_SECONDS = 0.5  # until processes of an ended server are gone
 _POLL_SECONDS = 0.01
 _LIST_SECONDS = 30.0
 # Prints first the numbers of the processes that list. Threads of the kernel have no command line.
-_LIST_SCRIPT = "echo $$ $PPID; exec grep -ls . /proc/[0-9]*/cmdline"
+_STATE_SCRIPT = (
+    "echo $$ $PPID; grep -ls . /proc/[0-9]*/cmdline; cat /proc/meminfo;"
+    " for name in tcp tcp6 udp udp6; do cat /proc/net/$name 2>/dev/null; done; true"
+)
+_PROCESS = re.compile(r"^/proc/(\d+)/cmdline$", re.MULTILINE)
+# State 0A: TCP that listens; 07: UDP that receives from every address.
+_LISTENING = re.compile(r"^ *\d+: \w+:\w{4} \w+:0000 (?:0A|07) ", re.MULTILINE)
+# Of the namespace of the process that reads. A list of sockets takes 8 ms, as the kernel looks through the connections
+# of all namespaces. gVisor has only the list.
+_SOCKET_COUNTS = ("/proc/net/sockstat", "/proc/net/sockstat6")
+_IN_USE = re.compile(r"^(?:TCP|UDP)6?: inuse (\d+)", re.MULTILINE)
+_ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 _MOST_WRITTEN_BYTES = 64 << 20  # logs of a load are smaller; more would fill caches that the next workload needs
+_MOST_MEMORY_BYTES = 16 << 20  # kernels and allocators keep under 1 MiB; a 30th of the usual limit changes no workload
+
+
+@dataclass(frozen=True)
+class InstanceState:
+    """State of an instance that a workload must not change: IDs of processes, number of sockets, and bytes.
+
+    `memory_bytes` is memory that no other program can get, without the page cache. Unknown bytes are 0.
+    """
+
+    processes: frozenset[str]
+    sockets: int
+    memory_bytes: int
+    written_bytes: int
+
+    def describe_leftovers(self, before: InstanceState) -> str:
+        """Return what is left that was not there before, as text; "" for nothing."""
+        if processes := self.processes - before.processes:
+            return "a process" if len(processes) == 1 else f"{len(processes)} processes"
+        if (sockets := self.sockets - before.sockets) > 0:
+            return "a socket" if sockets == 1 else f"{sockets} sockets"
+        if (memory := self.memory_bytes - before.memory_bytes) > _MOST_MEMORY_BYTES:
+            return f"{memory >> 20} MiB of memory"
+        written = self.written_bytes - before.written_bytes
+        return f"{written >> 20} MiB of files" if written > _MOST_WRITTEN_BYTES else ""
 
 
 @dataclass
@@ -40,41 +81,57 @@ class RunningInstance:
     cautions: tuple[Caution, ...] = ()
     is_used: bool = False
     memory_bytes: int = 0
-    _processes: frozenset[str] = frozenset()
-    _written_bytes: int = 0
+    _before: InstanceState | None = None
     _has_kernel: bool = False
+    _group: str = ""  # folder of the control group that counts the instance's memory; "" without one
 
     def __post_init__(self) -> None:
         """Combine the layers into one instance."""
         self.instance = combine_layers(self.layers)
 
     def record_state(self) -> None:
-        """Record the processes and the written bytes before a workload."""
-        inside = self.instance.inside
-        self._has_kernel = inside is not None and has_private_kernel(self.layers[0].host, inside)
-        self._processes = self._list_processes()
-        self._written_bytes = self.instance.written_bytes() or 0
+        """Record the state before the first workload that may change it: leftovers of several workloads add up."""
+        if self._before is None:
+            host, inside = self.layers[0].host, self.instance.inside
+            self._has_kernel = inside is not None and has_private_kernel(host, inside)
+            group = None if self._has_kernel else find_instance_cgroup(self.instance.processes, host.read, host)
+            self._group = group.memory if group else ""
+            self._before = self._read_state()
 
     def find_leftovers(self) -> str:
-        """Return what workloads have left since `record_state`, as text; "" for nothing.
-
-        Sockets end with their processes.
-        """
+        """Return what workloads have left since `record_state`, as text; "" for nothing."""
         until = time.monotonic() + _END_SECONDS
-        while left := self._list_processes() - self._processes:
-            if time.monotonic() > until:
-                return "a process" if len(left) == 1 else f"{len(left)} processes"
+        while (left := self._describe_leftovers()) and time.monotonic() <= until:
             time.sleep(_POLL_SECONDS)
-        written = (self.instance.written_bytes() or 0) - self._written_bytes
-        return f"{written >> 20} MiB of files" if written > _MOST_WRITTEN_BYTES else ""
+        return left
 
-    def _list_processes(self) -> frozenset[str]:
-        """Return the IDs of the instance's processes: as its host sees them, or those inside of a separate kernel."""
-        if self.instance.inside is None or not self._has_kernel:
-            return frozenset(map(str, self.instance.processes()))
-        text = self.instance.inside.run("sh", "-c", _LIST_SCRIPT, timeout=_LIST_SECONDS).text
-        listing, *paths = text.splitlines()
-        return frozenset(path.split("/")[2] for path in paths) - frozenset(listing.split())
+    def _describe_leftovers(self) -> str:
+        return self._read_state().describe_leftovers(self._before) if self._before else ""
+
+    def _read_state(self) -> InstanceState:
+        """Read the state as the instance's host sees it, or inside of a separate kernel."""
+        inside, written_bytes = self.instance.inside, self.instance.written_bytes() or 0
+        if inside is None or not self._has_kernel:
+            pids = self.instance.processes()
+            count = self._count_sockets(inside) if inside else 0
+            return InstanceState(frozenset(map(str, pids)), count, self._count_memory_bytes(pids), written_bytes)
+        text = inside.run("sh", "-c", _STATE_SCRIPT, timeout=_LIST_SECONDS).text
+        processes = frozenset(_PROCESS.findall(text)) - frozenset(text.partition("\n")[0].split())
+        sockets = len(_LISTENING.findall(text))
+        return InstanceState(processes, sockets, parse_meminfo(text).used_bytes or 0, written_bytes)
+
+    def _count_sockets(self, inside: Host) -> int:
+        if self.layers[-1].instance.network_path == "host":  # the sockets there are those of the whole machine
+            return 0
+        texts = map(inside.read, _SOCKET_COUNTS)
+        return sum(int(count) for text in texts for count in _IN_USE.findall(text))
+
+    def _count_memory_bytes(self, pids: Sequence[int]) -> int:
+        host = self.layers[0].host
+        if self._group:
+            return unreclaimable_bytes(host, self._group)
+        texts = read_files(host, [f"/proc/{pid}/status" for pid in pids]).values()
+        return 1024 * sum(int(kibibytes) for text in texts for kibibytes in _ANONYMOUS.findall(text))
 
 
 class SharedInstances:
@@ -121,10 +178,6 @@ class SharedInstances:
     def has_use(self, workload: str, running: RunningInstance) -> bool:
         """Return whether another workload can be measured in the instance after this one."""
         return bool(self._partners(workload)) and running.instance.inside is not None
-
-    def can_leave(self, workload: str, running: RunningInstance) -> bool:
-        """Return whether the workload could leave something in the instance for the next one."""
-        return self.has_use(workload, running) and not self._workloads[workload].workload.leaves_instance_fresh
 
     def keep(self, workload: str, stack: str, running: RunningInstance) -> None:
         """Keep the instance of a successful trial for the next workload."""

@@ -124,7 +124,11 @@ class TrialRun:
             assert self._running is not None  # noqa: S101 - obtained above
             parts, instance, innermost = self._running.layers, self._running.instance, self._running.layers[-1]
             self._inspect_instance(instance, innermost)
-            if self.shared and self.shared.can_leave(self.step.workload, self._running):
+            if (
+                self.shared
+                and self.shared.has_use(self.step.workload, self._running)
+                and not workload.leaves_instance_fresh
+            ):
                 self._running.record_state()
             self._sidecars.start(self._open, context, workload, instance)
             # The server must still run at the last sample: its counters vanish with it.
@@ -175,8 +179,7 @@ class TrialRun:
         running, name = self._running, self.step.workload
         if running and self.shared and self.shared.has_use(name, running):
             self._open.close()
-            left = running.find_leftovers() if self.shared.can_leave(name, running) else ""
-            if left:
+            if left := running.find_leftovers():
                 text = f"it left {left} in the instance: the next workload gets a fresh one"
                 self.log.cautions.append(Caution("left-behind", text))
             else:

@@ -180,7 +180,7 @@ class FakeHost:
         """Start a program that takes turns; see `Host.spawn`. A fake knows no other."""
         if argv[-1] != "--turns":
             raise TrialFailed(f"{argv[0]}: a fake has no processes")
-        return nullcontext(FakeProcess(self, argv))
+        return nullcontext(FakeProcess(argv, host=self))
 
     def command_line(self, *argv: str) -> tuple[str, ...]:
         """Return the command itself: it would run on the machine that tare runs on."""
@@ -215,28 +215,18 @@ class FakeHost:
 
 
 @dataclass
-class FakeProcess:
-    """Program of a fake that takes turns: it answers each line with its result."""
+class StandInProcess:
+    """Program that always runs, and prints `lines`: the answer to what it was sent."""
 
-    host: FakeHost
     argv: tuple[str, ...]
     pid: int = 0
-    _asked: str = ""
-    _lines: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
 
-    def send(self, text: str) -> None:
-        """Ask for a turn."""
-        self._asked = text.rsplit(maxsplit=1)[-1]
-
-    def read_line(self, timeout: float) -> OutputLine:
+    def read_line(self, timeout: float) -> OutputLine:  # noqa: ARG002 - it is there at once
         """Return the next line of the answer; see `Process.read_line`."""
-        if self._asked:
-            argv, self._asked = (*self.argv, "--seconds", self._asked), ""
-            output = self.host.run(*argv, timeout=timeout)
-            self._lines = output.stdout.decode("utf-8", "replace").splitlines()
-        if not self._lines:
-            raise TrialFailed(f"{self.argv[0]}: it has ended")
-        return OutputLine(0.0, self._lines.pop(0))
+        if not self.lines:
+            raise TrialFailed(f"{self.argv[0]}: ended")
+        return OutputLine(0.0, self.lines.pop(0))
 
     def listen(self, listener: Callable[[OutputLine | None], None]) -> None:
         """Refuse: nobody listens to a program that takes turns."""
@@ -253,6 +243,26 @@ class FakeProcess:
     def errors(self) -> str:
         """Return nothing."""
         return ""
+
+
+@dataclass
+class FakeProcess(StandInProcess):
+    """Program of a fake that takes turns: it answers each line with its result."""
+
+    host: FakeHost = field(kw_only=True)
+    _asked: str = ""
+
+    def send(self, text: str) -> None:
+        """Ask for a turn."""
+        self._asked = text.rsplit(maxsplit=1)[-1]
+
+    def read_line(self, timeout: float) -> OutputLine:
+        """Return the next line of the answer; see `Process.read_line`."""
+        if self._asked:
+            argv, self._asked = (*self.argv, "--seconds", self._asked), ""
+            output = self.host.run(*argv, timeout=timeout)
+            self.lines = output.stdout.decode("utf-8", "replace").splitlines()
+        return super().read_line(timeout)
 
 
 def _turn_seconds(argv: tuple[str, ...]) -> float:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
 
 import pytest
-from setups import serving
+from setups import LoadHost, serving
 
 from tare.hosts.facts import Clock
-from tare.hosts.local import LocalHost
 from tare.loads.load_client import plan_turns
-from tare.model.errors import TrialFailed
-from tare.model.trial import OutputLine, RawOutput
+from tare.model.errors import TimedOut, TrialFailed
+from tare.model.trial import Caution, RawOutput
 from tare.plugins.workload import Workload
+from tare.runner.sanity_checks import client_cautions
 from tare.runner.values import read_values
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
@@ -24,7 +21,6 @@ from tare.workloads.service import UserServer
 
 NO_ERRORS = "connect 0, read 0, status 0, short 0"
 GET = b"GET /file HTTP/1.1\r\nHost: 198.18.0.10:18080\r\n\r\n"
-Prints = Callable[[str], str]  # what the program prints for a line
 
 
 def turn(
@@ -38,69 +34,16 @@ def turn(
     )
 
 
-@dataclass
-class LoadClient:
-    """A process that prints what it is told to, and notes its lines."""
-
-    argv: tuple[str, ...]
-    prints: Prints
-    told: list[str] = field(default_factory=list)
-    timeouts: list[float] = field(default_factory=list)
-    pid: int = 0
-    lines: list[str] = field(default_factory=list)
-
-    def send(self, text: str) -> None:
-        self.told.append(text)
-        self.lines += self.prints(text).splitlines()
-
-    def read_line(self, timeout: float) -> OutputLine:
-        self.timeouts.append(timeout)
-        if not self.lines:
-            raise TrialFailed("load_client: ended")
-        return OutputLine(0.0, self.lines.pop(0))
-
-    def listen(self, listener: object) -> None:
-        raise NotImplementedError
-
-    def is_running(self) -> bool:
-        return True
-
-    def exit_code(self) -> int | None:
-        return None
-
-    def errors(self) -> str:
-        return "load_client: socket: Too many open files"
+def client_that_prints(text: str = "") -> LoadHost:
+    """Return a client whose load prints this text for each line, or a usual turn."""
+    return LoadHost(lambda *_: text or turn())
 
 
-@dataclass
-class Client(LocalHost):
-    """A client that runs one such process at a time, and notes the requests that it gets for each."""
-
-    prints: Prints = field(default=lambda _line: turn())
-    started: list[LoadClient] = field(default_factory=list)
-    running: int = 0
-    files: list[tuple[str, bytes]] = field(default_factory=list)
-
-    @contextmanager
-    def spawn(self, *argv: str, die_with_parent: bool = False) -> Iterator[LoadClient]:  # type: ignore[override] # what is asked
-        assert not die_with_parent
-        self.started.append(LoadClient(argv, self.prints))
-        self.running += 1
-        assert self.running == 1
-        try:
-            yield self.started[-1]
-        finally:
-            self.running -= 1
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        self.files.append((str(target), source.read_bytes()))
-
-
-def measure(workload: Workload, *clients: Client) -> tuple[RawOutput, ...]:
+def measure(workload: Workload, *clients: LoadHost) -> tuple[RawOutput, ...]:
     return tuple(workload.measure(replace(serving(clients[0]), extra_clients=clients[1:])))
 
 
-def words(client: Client, number: int = 0) -> str:
+def words(client: LoadHost, number: int = 0) -> str:
     return " ".join(client.started[number].argv)
 
 
@@ -108,12 +51,12 @@ def words(client: Client, number: int = 0) -> str:
 
 
 def test_http_has_a_program_per_point_and_a_line_per_turn() -> None:
-    raw = measure(Nginx(clients=(1, 50), duration=0.1, size=4096), client := Client())
+    raw = measure(Nginx(clients=(1, 50), duration=0.1, size=4096), client := client_that_prints())
     where = "/usr/lib/tare/load_client http 198.18.0.10 18080"
     assert words(client) == f"{where} 1 /srv/tare-load-requests --body 4096 --poll 50 --patience 31"
     assert words(client, 1).startswith(f"{where} 50 ")
     assert [each.told for each in client.started] == 2 * [21 * ["go 0.001 0.005\n"]]
-    assert client.files == 2 * [("/srv/tare-load-requests", b"%d\n%b" % (len(GET), GET))]
+    assert [each[1:] for each in client.files] == 2 * [("/srv/tare-load-requests", b"%d\n%b" % (len(GET), GET))]
     assert [(each.label, each.warm_up) for each in raw] == [
         (f"clients {clients}", number == 0) for clients in (1, 50) for number in range(21)
     ]
@@ -121,33 +64,33 @@ def test_http_has_a_program_per_point_and_a_line_per_turn() -> None:
 
 
 def test_without_keep_alive_server_and_client_both_know() -> None:
-    measure(Nginx(clients=(1,), duration=0.1, keep_alive=False), client := Client())
+    measure(Nginx(clients=(1,), duration=0.1, keep_alive=False), client := client_that_prints())
     assert " --close " in words(client)
-    assert b"Connection: close\r\n" in client.files[0][1]
+    assert b"Connection: close\r\n" in client.files[0][2]
 
 
 def test_an_instance_that_serves_it_is_asked_at_its_port() -> None:
-    setup = serving(client := Client())
+    setup = serving(client := client_that_prints())
     instance = replace(setup.instance, served_ports={"micro-http": 8080})
     tuple(MicroHttp(clients=(1,), duration=0.1).measure(replace(setup, instance=instance)))
     assert " 198.18.0.10 8080 1 " in words(client)
-    assert b"Host: 198.18.0.10:8080\r\n" in client.files[0][1]
+    assert b"Host: 198.18.0.10:8080\r\n" in client.files[0][2]
 
 
 def test_redis_sets_its_key_before_the_first_point() -> None:
-    raw = measure(Redis(clients=(1, 50), pipeline=16, keep_alive=False, duration=0.01), client := Client())
+    raw = measure(Redis(clients=(1, 50), pipeline=16, keep_alive=False, duration=0.01), client := client_that_prints())
     labels = ["fill", "GET 1", "GET 50", "SET 1", "SET 50"]
     assert [each.label for each in raw if not each.warm_up] == [label for label in labels[1:] for _ in range(2)]
     assert list(dict.fromkeys(each.label for each in raw)) == labels
     where = "/usr/lib/tare/load_client redis 198.18.0.10 16379"
     assert words(client, 2) == f"{where} 50 /srv/tare-load-requests --pipeline 16 --close --poll 50 --patience 31"
     key, put, get = b"$16\r\nkey:__rand_int__\r\n", b"*3\r\n$3\r\nSET\r\n", b"*2\r\n$3\r\nGET\r\n"
-    requests = [text.partition(b"\n")[2] for _, text in client.files]
+    requests = [text.partition(b"\n")[2] for *_, text in client.files]
     assert requests == [put + key + b"$3\r\nxxx\r\n", *(2 * [get + key]), *(2 * [put + key + b"$3\r\nxxx\r\n"])]
 
 
 def test_the_requests_of_a_user_are_sent_in_turns_of_the_usual_length() -> None:
-    measure(UserServer(clients=(7,), duration=0.4), client := Client())
+    measure(UserServer(clients=(7,), duration=0.4), client := client_that_prints())
     assert client.started[0].told == 11 * ["go 0.02 0.04\n"]
     assert "--body" not in words(client)
 
@@ -175,7 +118,7 @@ def test_turns_measure_for_the_duration_together(
 
 
 def test_tare_waits_longer_than_the_program_does() -> None:
-    measure(Redis(operations=("GET",), clients=(1,), duration=0.01), client := Client())
+    measure(Redis(operations=("GET",), clients=(1,), duration=0.01), client := client_that_prints())
     patience = int(client.started[-1].argv[-1])
     assert min(client.started[-1].timeouts) > patience
 
@@ -185,7 +128,7 @@ def test_tare_waits_longer_than_the_program_does() -> None:
 
 def test_each_turn_has_its_rate_and_how_busy_the_load_was() -> None:
     workload = Nginx(clients=(1, 50), duration=0.1)
-    raw = measure(workload, Client())
+    raw = measure(workload, client_that_prints())
     values = read_values(workload, raw)
     assert [(value.point, len(value.turns)) for value in values] == [(1.0, 20), (50.0, 20)]
     assert [value.value for value in values] == pytest.approx([60_000, 60_000])
@@ -206,15 +149,29 @@ def test_each_turn_has_its_rate_and_how_busy_the_load_was() -> None:
 )
 def test_errors_fail_the_trial_in_their_turn(workload: Workload, errors: str, hint: str) -> None:
     with pytest.raises(TrialFailed) as failure:
-        measure(workload, client := Client(prints=lambda _: turn(errors=errors)))
+        measure(workload, client := client_that_prints(turn(errors=errors)))
     assert str(failure.value).endswith(f": {errors}; the first: Connection refused")
     assert failure.value.hint.startswith(hint)
     assert failure.value.output is not None
     assert len(client.started[0].told) == 1
 
 
+def test_a_server_that_hangs_is_a_time_out_which_may_end_the_workload() -> None:
+    refused = turn(errors="connect 0, read 1, status 0, short 0")
+    hung = refused.replace("Connection refused", "the server did not answer all requests in time")
+    with pytest.raises(TimedOut, match=r"read 1, .* did not answer all requests in time"):
+        measure(Nginx(clients=(5,), duration=0.1), client_that_prints(hung))
+
+
+def test_a_load_without_cpu_time_to_spare_is_a_caution() -> None:
+    raw = measure(Nginx(clients=(5,), duration=0.01), client_that_prints(turn(seconds=0.0021)))
+    text = "the load had no CPU time to spare at clients 5"
+    assert client_cautions(raw, server_busy=0.5) == (Caution("client-bound", text),)
+    assert client_cautions(measure(Nginx(clients=(5,), duration=0.01), client_that_prints()), server_busy=0.5) == ()
+
+
 def test_connections_that_the_server_closed_are_a_caution() -> None:
-    *_, last = measure(Nginx(clients=(5,), duration=0.01), Client(prints=lambda _: turn(closes=4)))
+    *_, last = measure(Nginx(clients=(5,), duration=0.01), client_that_prints(turn(closes=4)))
     assert last.client_limit == (
         "at clients 5, the server closed 12 connections that were to stay open: the load opened new ones"
     )
@@ -223,12 +180,12 @@ def test_connections_that_the_server_closed_are_a_caution() -> None:
 @pytest.mark.parametrize("text", ["turn: done\n", "requests: 1\nturn: done\n", turn().replace("errors", "error")])
 def test_an_incomplete_turn_fails_the_trial(text: str) -> None:
     with pytest.raises(TrialFailed, match="load_client did not end its turn"):
-        measure(Nginx(clients=(5,), duration=0.1), Client(prints=lambda _: text))
+        measure(Nginx(clients=(5,), duration=0.1), client_that_prints(text))
 
 
 def test_a_program_that_ends_fails_the_trial_with_its_errors() -> None:
     with pytest.raises(TrialFailed, match="load_client: ended") as failure:
-        measure(Nginx(clients=(5,), duration=0.1), Client(prints=lambda _: "requests: 1\n"))
+        measure(Nginx(clients=(5,), duration=0.1), client_that_prints("requests: 1\n"))
     assert failure.value.output is not None
     assert b"Too many open files" in failure.value.output.stderr
 
@@ -244,7 +201,7 @@ def _clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_clocks")
 def test_several_clients_share_the_connections_and_begin_together() -> None:
-    clients = [Client(prints=lambda _, late=late: turn(seconds=0.02, behind=late)) for late in (0.0, 0.0005)]  # type: ignore[misc] # bound here
+    clients = [client_that_prints(turn(seconds=0.02, behind=late)) for late in (0.0, 0.0005)]
     workload = Nginx(clients=(5,), duration=0.1)
     raw = measure(workload, *clients)
     assert [each.started[0].argv[4] for each in clients] == ["3", "2"]
@@ -261,6 +218,6 @@ def test_several_clients_share_the_connections_and_begin_together() -> None:
 @pytest.mark.usefixtures("_clocks")
 def test_the_errors_of_one_of_several_clients_fail_the_trial() -> None:
     broken = turn(behind=0.0, errors="connect 0, read 1, status 0, short 0")
-    clients = Client(prints=lambda _: turn(behind=0.0)), Client(prints=lambda _: broken)
+    clients = client_that_prints(turn(behind=0.0)), client_that_prints(broken)
     with pytest.raises(TrialFailed, match="read 1"):
         measure(Nginx(clients=(5,), duration=0.1), *clients)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 
 import pytest
-from setups import sample, serving
+from setups import LoadHost, sample, serving
 
 from tare.hosts.facts import Clock
-from tare.hosts.local import LocalHost
 from tare.loads.client_load import SharedLoad, common_share, split_client_texts, split_evenly
 from tare.loads.http import WrkLoad, check_end
 from tare.model.errors import TrialFailed
-from tare.model.trial import Caution, OutputLine, RawOutput
+from tare.model.trial import Caution, RawOutput
 from tare.runner.sanity_checks import client_cautions
 from tare.runner.values import read_values
 from tare.workloads.micro_http import MicroHttp
@@ -26,41 +23,6 @@ from tare.workloads.nginx_latency import NginxLatency
 AHEAD = (100.0, 7000.0)
 ONE = Nginx(clients=(50,), duration=0.1, load="wrk")
 TWO = NginxLatency(rates=(500, 1000), duration=2.0, connections=16)  # turns of two seconds
-Prints = Callable[[int, str], str]  # what wrk prints for its n-th line
-
-
-@dataclass
-class Wrk:
-    """A process that prints what it is told to, and a captured text at its end. It notes the lines that it gets."""
-
-    argv: tuple[str, ...]
-    end: str
-    prints: Prints
-    told: list[str] = field(default_factory=list)
-    pid: int = 0
-    lines: list[str] = field(default_factory=list)
-
-    def send(self, text: str) -> None:
-        self.told.append(text)
-        self.lines += (sample(self.end) if text == "end\n" else self.prints(len(self.told), text)).splitlines()
-
-    def read_line(self, timeout: float) -> OutputLine:
-        assert timeout > 0
-        if not self.lines:
-            raise TrialFailed("wrk: ended")
-        return OutputLine(0.0, self.lines.pop(0))
-
-    def listen(self, listener: object) -> None:
-        raise NotImplementedError
-
-    def is_running(self) -> bool:
-        return True
-
-    def exit_code(self) -> int | None:
-        return None
-
-    def errors(self) -> str:
-        return "unable to connect"
 
 
 def clients_50(number: int, _line: str) -> str:
@@ -68,29 +30,14 @@ def clients_50(number: int, _line: str) -> str:
 
 
 @dataclass
-class Client(LocalHost):
-    """A client with such a wrk, one at a time. It notes each, and the files that it gets."""
+class Client(LoadHost):
+    """A client with wrk, which prints a captured text at its end."""
 
-    prints: Prints = field(default=clients_50)
+    prints: Callable[[int, str], str] = clients_50
     end: str = "nginx/end.txt"
-    started: list[Wrk] = field(default_factory=list)
-    running: int = 0
-    files: list[tuple[str, str]] = field(default_factory=list)
 
-    @contextmanager
-    def spawn(self, *argv: str, die_with_parent: bool = False) -> Iterator[Wrk]:  # type: ignore[override] # what is asked
-        assert not die_with_parent
-        self.started.append(Wrk(argv, self.end, self.prints))
-        self.running += 1
-        assert self.running == 1
-        try:
-            yield self.started[-1]
-        finally:
-            self.running -= 1
-
-    def put(self, source: Path, target: PurePosixPath) -> None:
-        assert source.exists()
-        self.files.append((source.name, str(target)))
+    def answer(self, number: int, line: str) -> str:
+        return sample(self.end) if line == "end\n" else super().answer(number, line)
 
 
 def on_schedule(late: int = 0, end: str = "nginx-latency/end.txt") -> Client:
@@ -121,7 +68,7 @@ def test_wrk_is_started_once_per_client_count_and_signaled_at_each_turn() -> Non
     assert [(each.label, each.warm_up) for each in raw] == [
         (label, number == 0) for label in ("clients 1", "clients 50") for number in range(6)
     ]
-    assert client.files == [("turns.lua", "/srv/tare-turns.lua")]
+    assert [each[:2] for each in client.files] == [("turns.lua", "/srv/tare-turns.lua")]
     assert client.running == 0
 
 
@@ -208,7 +155,7 @@ def test_a_wrk_that_ends_in_a_turn_fails_the_trial_with_its_last_words() -> None
     with pytest.raises(TrialFailed, match="ended; it printed") as failure:
         measure(ONE, Client(end="nginx/whole-second.txt"))
     assert failure.value.output is not None
-    assert failure.value.output.stderr == b"unable to connect"
+    assert failure.value.output.stderr == b"Too many open files"
 
 
 def test_wrk_ends_with_a_measurement_that_is_broken_off() -> None:
@@ -229,7 +176,7 @@ def test_one_wrk_with_a_thread_per_connection_is_signaled_at_each_turn() -> None
     (wrk,) = client.started
     how = ("wrk", "-t16", "-c16", "-d24h", "--timeout", "1s", "-s", "/srv/tare-schedule.lua")
     assert wrk.argv == (*how, "http://198.18.0.10:18080/file", "16")
-    assert client.files == [("schedule.lua", "/srv/tare-schedule.lua")]
+    assert [each[:2] for each in client.files] == [("schedule.lua", "/srv/tare-schedule.lua")]
     assert wrk.told == ["500 100\n", "1000 200\n", *(2 * ["500 1000\n", "1000 2000\n"]), "end\n"]
     assert [(each.label, each.warm_up) for each in raw] == [
         (f"rate {rate}", number == 0) for number in range(3) for rate in (500, 1000)

@@ -19,6 +19,7 @@ PAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ntare\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\ntar\r\n2\r\ne\n\r\n0\r\nTrailer: x\r\n\r\n"
 REDIS_GET = b"*2\r\n$3\r\nGET\r\n$1\r\nx\r\n"
 NO_ERRORS = "connect 0, read 0, status 0, short 0"
+NOT_HTTP, NOT_RESP = "a response that is not HTTP", "a response that is not RESP"
 SHORT_TURN = "go 0.001 0.005"
 Serve = Callable[[socket.socket], None]
 
@@ -67,16 +68,18 @@ def serving(serve: Serve) -> Iterator[str]:
         acceptor.join()
 
 
-def answering(*answers: bytes, ends: int = 0, parts: int = 0) -> Serve:
-    """Return a server that answers each request with the next text, in parts of so many bytes.
+def answering(*answers: bytes, ends: int = 0, parts: int = 0, waits: float = 0.0, idles: float | None = None) -> Serve:
+    """Return a server that answers each request with the next text, in parts of so many bytes, after a wait in seconds.
 
-    It closes a connection after `ends` answers.
+    It closes a connection after `ends` answers, and one that is idle for `idles` seconds.
     """
 
     def serve(connection: socket.socket) -> None:
+        connection.settimeout(idles)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sent = 0
         while data := connection.recv(65536):
+            time.sleep(waits)
             for _ in range(data.count(b"\r\n\r\n") or data.count(b"*2\r\n")):
                 answer = answers[sent % len(answers)]
                 for at in range(0, len(answer), parts or len(answer) or 1):
@@ -178,12 +181,7 @@ def test_without_keep_alive_each_request_has_its_connection(program: Path, reque
 
 
 def test_polling_in_vain_is_no_cpu_time_of_the_load(program: Path, requests: Path) -> None:
-    def serve(connection: socket.socket) -> None:
-        while connection.recv(65536):
-            time.sleep(0.02)
-            connection.sendall(PAGE)
-
-    with serving(serve) as port:
+    with serving(answering(PAGE, waits=0.02)) as port:
         (turn,) = turns(program, port, requests, "--poll", "1000000", lines=("go 0.001 0.3",), connections=1)
     assert turn["errors"] == NO_ERRORS
     assert float(turn["cpu_seconds"]) < 0.5 * float(turn["seconds"])
@@ -199,12 +197,7 @@ def test_the_window_begins_at_the_requested_moment(program: Path, requests: Path
 
 
 def test_the_latencies_of_a_slow_server_are_in_the_histogram(program: Path, requests: Path) -> None:
-    def serve(connection: socket.socket) -> None:
-        while connection.recv(65536):
-            time.sleep(0.02)
-            connection.sendall(PAGE)
-
-    with serving(serve) as port:
+    with serving(answering(PAGE, waits=0.02)) as port:
         (turn,) = turns(program, port, requests, "--latency", lines=("go 0.001 0.1",))
     buckets = [(float(low), int(count)) for low, count in (each.split(":") for each in turn["latency"].split())]
     assert sum(count for _, count in buckets) == int(turn["requests"])
@@ -240,13 +233,8 @@ def test_a_close_that_the_response_announces_is_counted(program: Path, requests:
 
 
 def test_a_connection_that_the_server_closes_between_turns_is_replaced(program: Path, requests: Path) -> None:
-    def serve(connection: socket.socket) -> None:
-        connection.settimeout(0.05)  # closes an idle connection
-        while connection.recv(65536):
-            connection.sendall(PAGE)
-
     later = f"{SHORT_TURN} {time.monotonic() + 1:.9f}"
-    with serving(serve) as port:
+    with serving(answering(PAGE, idles=0.05)) as port:
         _, turn = turns(program, port, requests, lines=(SHORT_TURN, later))
     assert (turn["closes"], turn["errors"]) == ("3", NO_ERRORS)
 
@@ -291,37 +279,27 @@ def test_a_refused_connection_is_an_error(program: Path, requests: Path) -> None
         (CHUNKED.replace(b"0\r\nTr", b"1\r\nx\r\n0\r\nTr"), r".* short \d+", "a response of 6 bytes, not of 5"),
         (PAGE.replace(b": 5", b": 0"), r".* read 1, .*", "the server sent more than a response"),
         (PAGE + PAGE, r".* read 1, .*", "the server sent more than a response"),
-        (b"SSH-2.0-x\r\n", r".* read 1, .*", "a response that is not HTTP"),
-        (PAGE.replace(b": 5", b": -5"), r".* read 1, .*", "a response that is not HTTP"),
-        (PAGE.replace(b": 5", b": 5\r\nContent-Length: 6"), r".* read 1, .*", "a response that is not HTTP"),
-        (PAGE.replace(b": 5", b": 99999999999999999999999"), r".* read 1, .*", "a response that is not HTTP"),
-        (CHUNKED.replace(b"3;", b"g;"), r".* read 1, .*", "a response that is not HTTP"),
-        (CHUNKED.replace(b"2\r\n", b"ffffffffffffffffff\r\n"), r".* read 1, .*", "a response that is not HTTP"),
-        (b"HTTP/1.1 200 OK\r\n" + 100_000 * b"x", r".* read 1, .*", "a response that is not HTTP"),
+        (b"SSH-2.0-x\r\n", r".* read 1, .*", NOT_HTTP),
+        (PAGE.replace(b": 5", b": -5"), r".* read 1, .*", NOT_HTTP),
+        (PAGE.replace(b": 5", b": 5\r\nContent-Length: 6"), r".* read 1, .*", NOT_HTTP),
+        (PAGE.replace(b": 5", b": 99999999999999999999999"), r".* read 1, .*", NOT_HTTP),
+        (CHUNKED.replace(b"3;", b"g;"), r".* read 1, .*", NOT_HTTP),
+        (CHUNKED.replace(b"2\r\n", b"ffffffffffffffffff\r\n"), r".* read 1, .*", NOT_HTTP),
+        (b"HTTP/1.1 200 OK\r\n" + 100_000 * b"x", r".* read 1, .*", NOT_HTTP),
+        (b"-NOAUTH Authentication required.\r\n", r".* status [1-9]\d*, .*", "an error of Redis"),
+        (PAGE, r".* read 1, .*", NOT_RESP),
+        (b"$5\r\nxx\r\nyyyy\r\n", r".* read 1, .*", NOT_RESP),
+        (b"$99999999999999999999\r\n", r".* read 1, .*", NOT_RESP),
+        (b"*99999999999\r\n", r".* read 1, .*", NOT_RESP),
+        (b"\r\n", r".* read 1, .*", NOT_RESP),
     ],
 )
-def test_other_responses_are_errors(program: Path, requests: Path, answer: bytes, errors: str, first: str) -> None:
+def test_other_responses_are_errors(program: Path, tmp_path: Path, answer: bytes, errors: str, first: str) -> None:
+    is_redis = first in (NOT_RESP, "an error of Redis")
+    asked, body = (REDIS_GET, ()) if is_redis else (GET, ("--body", "5"))
     with serving(answering(answer)) as port:
-        (turn,) = turns(program, port, requests, "--body", "5", lines=(SHORT_TURN,))
+        (turn,) = turns(program, port, written(tmp_path, asked), *body, lines=(SHORT_TURN,))
     assert re.fullmatch(errors, turn["errors"]), turn
-    assert turn["error"] == first
-
-
-@pytest.mark.parametrize(
-    ("answer", "first"),
-    [
-        (b"-NOAUTH Authentication required.\r\n", "an error of Redis"),
-        (PAGE, "a response that is not RESP"),
-        (b"$5\r\nxx\r\nyyyy\r\n", "a response that is not RESP"),
-        (b"$99999999999999999999\r\n", "a response that is not RESP"),
-        (b"*99999999999\r\n", "a response that is not RESP"),
-        (b"\r\n", "a response that is not RESP"),
-    ],
-)
-def test_other_responses_of_redis_are_errors(program: Path, tmp_path: Path, answer: bytes, first: str) -> None:
-    with serving(answering(answer)) as port:
-        (turn,) = turns(program, port, written(tmp_path, REDIS_GET), lines=(SHORT_TURN,))
-    assert turn["errors"] != NO_ERRORS
     assert turn["error"] == first
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import cast
+from unittest.mock import create_autospec
 
 import pytest
 from fakes import Bench, bare_context, by_stack, suite
 
+from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
+from tare.model.trial import Output
 from tare.plugins.workload import Instance
 from tare.runner import shared_instances
 from tare.runner.context import InstanceSpec
 from tare.runner.layers import StartedLayer
-from tare.runner.shared_instances import RunningInstance, SharedInstances
+from tare.runner.shared_instances import InstanceState, RunningInstance, SharedInstances
 from tare.suites.suite import Suite
 
 WORKLOADS = ("startup", "dhrystone", "whetstone")
@@ -58,41 +63,110 @@ def test_after_a_failure_the_next_workload_gets_a_fresh_instance(bench: Bench) -
     assert [(trial.status, trial.reused) for trial in failed] == [("failed", False)] * 2
 
 
-class Processes:
-    """Processes of an instance, which a workload may leave behind."""
-
-    def __init__(self) -> None:
-        self.pids = [1]
-        self.written_bytes = 0
+NOTHING = InstanceState(frozenset("1"), sockets=1, memory_bytes=0, written_bytes=0)
 
 
-@pytest.fixture
-def found() -> Processes:
-    return Processes()
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (NOTHING, ""),
+        (replace(NOTHING, processes=frozenset("17")), "a process"),
+        (replace(NOTHING, processes=frozenset("178")), "2 processes"),
+        (replace(NOTHING, sockets=2), "a socket"),
+        (replace(NOTHING, sockets=3), "2 sockets"),
+        (replace(NOTHING, sockets=0), ""),
+        (replace(NOTHING, memory_bytes=17 << 20), "17 MiB of memory"),
+        (replace(NOTHING, memory_bytes=16 << 20), ""),
+        (replace(NOTHING, written_bytes=65 << 20), "65 MiB of files"),
+        (replace(NOTHING, written_bytes=64 << 20), ""),
+    ],
+)
+def test_what_is_left_is_named(state: InstanceState, text: str) -> None:
+    assert state.describe_leftovers(NOTHING) == text
 
 
-@pytest.fixture
-def running(tmp_path: Path, found: Processes) -> Iterator[RunningInstance]:
-    instance = Instance("i", LocalHost(), None, "none", lambda: found.pids, written_bytes=lambda: found.written_bytes)
+@dataclass
+class Inside:
+    """Inside of an instance: its files, and what the script prints in an instance with a private kernel."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    listed: str = ""
+
+    def host(self) -> Host:
+        host = create_autospec(Host, instance=True)
+        host.read.side_effect = lambda path: self.files.get(path, "")
+        host.run.side_effect = lambda *argv, **_: Output(argv, 0, self.listed.encode(), b"", 0.0)
+        return cast("Host", host)
+
+
+@contextmanager
+def running_instance(tmp_path: Path, inside: Inside, path: str = "bridge") -> Iterator[RunningInstance]:
+    """An instance whose only process, as the machine sees it, is that of the tests."""
+    instance = Instance("i", inside.host(), None, path, lambda: (os.getpid(),))
     context = bare_context(tmp_path, LocalHost())
     spec = InstanceSpec((), context.images.main, context.limits)
     with ExitStack() as exits:
-        each = RunningInstance((StartedLayer("i", context, spec, instance, 0.0),), exits)
-        each.record_state()
-        yield each
+        running = RunningInstance((StartedLayer("i", context, spec, instance, 0.0),), exits)
+        running.record_state()
+        yield running
 
 
-def test_processes_and_files_that_a_workload_leaves_are_found(
-    running: RunningInstance, found: Processes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_instances, "_END_SECONDS", 0.0)
-    assert running.find_leftovers() == ""
-    found.pids = [1, 7]
-    assert running.find_leftovers() == "a process"
-    found.pids = [1, 7, 8]
-    assert running.find_leftovers() == "2 processes"
-    found.pids, found.written_bytes = [1], 65 << 20
-    assert running.find_leftovers() == "65 MiB of files"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("path", "text"), [("bridge", "2 sockets"), ("host", "")])
+def test_sockets_count_unless_they_are_those_of_the_whole_machine(tmp_path: Path, path: str, text: str) -> None:
+    inside = Inside(
+        {"/proc/net/sockstat": "sockets: used 3\nTCP: inuse 1 orphan 0 tw 9 alloc 2 mem 0\nUDP: inuse 0 mem 0\n"}
+    )
+    with running_instance(tmp_path, inside, path) as running:
+        assert running.find_leftovers() == ""
+        inside.files["/proc/net/sockstat"] = "sockets: used 4\nTCP: inuse 2 orphan 0 tw 9 alloc 3 mem 0\nUDP: inuse 0\n"
+        inside.files["/proc/net/sockstat6"] = "TCP6: inuse 0\nUDP6: inuse 1\nUDPLITE6: inuse 5\n"
+        assert running.find_leftovers() == text
+
+
+@pytest.mark.usefixtures("impatient")
+def test_memory_of_processes_counts_where_no_control_group_counts_it(tmp_path: Path) -> None:
+    with running_instance(tmp_path, Inside()) as running:
+        assert running.find_leftovers() == ""
+        held = b"x" * (64 << 20)
+        assert running.find_leftovers().endswith(" MiB of memory")
+        assert held
+
+
+LISTED = """\
+7 6
+/proc/1/cmdline
+/proc/7/cmdline
+MemTotal:       100000 kB
+MemAvailable:    80000 kB
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 00000000:426F 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1 0 100 0 0 10 0
+   1: 0100007F:426F 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 12 1 0 20 4 30 10 -1
+"""
+DATAGRAMS = "   0: 00000000:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 13 2 0 0\n"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("/proc/7/", "/proc/8/", "a process"),
+        (" 01 0", " 01 0", ""),
+        ("   1: ", DATAGRAMS + "   1: ", "a socket"),
+        ("80000 kB", "60000 kB", "19 MiB of memory"),
+    ],
+)
+def test_an_instance_with_a_private_kernel_lists_what_is_in_it(tmp_path: Path, old: str, new: str, text: str) -> None:
+    inside = Inside({"/proc/cmdline": "another kernel"}, LISTED)
+    with running_instance(tmp_path, inside) as running:
+        assert old in inside.listed
+        inside.listed = inside.listed.replace(old, new)
+        assert running.find_leftovers() == text
 
 
 def test_only_workloads_with_equal_limits_share(tmp_path: Path) -> None:

@@ -118,32 +118,20 @@ def test_a_turn_takes_a_tenth_of_the_duration_whatever_the_server_does(
 
 
 @pytest.mark.parametrize(
-    ("workload", "client", "warming"),
+    ("workload", "client", "rates", "first", "points"),
     [
-        *(
-            (
-                redis_benchmark(operations=("GET",)),
-                redis(rate),
-                ["fill", "probe GET 1", "probe GET 50", "probe GET 200"],
-            )
-            for rate in (1_000_000.0, 150_000.0, 3_000.0, 40.0)
-        ),
-        *(
-            (Pgbench(("select",), (1, 2)), pgbench(rate), ["fill", "probe select 1", "probe select 2"])
-            for rate in (100_000.0, 900.0, 3.0)
-        ),
-        *(
-            (Iperf3(omit=0.0), iperf3(rate), ["start", "probe tcp", "probe tcp-capped", "probe udp"])
-            for rate in (1e3, 1e8, 1e11)
-        ),
+        (redis_benchmark(("GET",)), redis, (1e6, 150e3, 3e3, 40.0), "fill", ["GET 1", "GET 50", "GET 200"]),
+        (Pgbench(("select",), (1, 2)), pgbench, (100e3, 900.0, 3.0), "fill", ["select 1", "select 2"]),
+        (Iperf3(omit=0.0), iperf3, (1e3, 1e8, 1e11), "start", ["tcp", "tcp-capped", "udp"]),
     ],
 )
 def test_a_stack_of_any_speed_has_as_many_turns_before_its_first_round(
-    workload: Workload, client: Client, warming: list[str]
+    workload: Workload, client: Callable[[float], Client], rates: tuple[float, ...], first: str, points: list[str]
 ) -> None:
-    raw = measure(workload, client)
-    assert [each.label for each in raw if each.warm_up] == warming
-    assert {each.client_cpu for each in raw if each.warm_up} == {None}
+    for rate in rates:
+        warming = [each for each in measure(workload, client(rate)) if each.warm_up]
+        assert [each.label for each in warming] == [first, *(f"probe {point}" for point in points)]
+        assert {each.client_cpu for each in warming} == {None}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sampled import sampled_run
 
 from tare.features.sql import schema
 from tare.features.sql.query import run_query
-from tare.features.sql.sources import JournalEnds, find_journal_ends, find_sources
+from tare.features.sql.sources import find_sources
 from tare.model.errors import UsageError
 from tare.model.run_folder import load_run
 from tare.model.trial import Caution, Mark, MeasuredValue, Turn
@@ -291,19 +291,6 @@ def test_a_torn_last_line_is_left_out_and_the_journal_stays_as_it_is(torn: str, 
     text = (folder / "trials.jsonl").read_text(encoding="utf-8")
     assert len(rows(folder, "FROM trials")) == 2
     assert (folder / "trials.jsonl").read_text(encoding="utf-8") == text
-
-
-@pytest.mark.parametrize(("text", "ends"), [
-    ("", None),
-    ("torn", None),
-    ("a\n", JournalEnds(b"a", b"a", 2)),
-    ("a\nb\n", JournalEnds(b"a", b"b", 4)),
-    ("a\nb\ntorn", JournalEnds(b"a", b"b", 4)),
-    ("\n", JournalEnds(b"", b"", 1)),
-])  # fmt: skip
-def test_ends_of_a_file_are_its_first_and_last_whole_lines(text: str, ends: JournalEnds | None, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text(text, encoding="utf-8")
-    assert find_journal_ends(tmp_path / "file") == ends
 
 
 def test_a_newer_format_is_refused_also_in_the_last_line_alone(tmp_path: Path) -> None:
