@@ -22,6 +22,8 @@
  *   requests: N      responses in the window
  *   seconds: S       of the window
  *   cpu_seconds: S   CPU time of this program in the window, user and system, without that of polling in vain
+ *   discarded_seconds: S   from the first request to the begin of the window
+ *   discarded_rate: N      responses a second in that time
  *   behind: S        from BEGIN to the begin of the window; only if there is a BEGIN
  *   bytes: N         received in the whole turn, as all counts below
  *   closes: N        connections that the server closed, although it was not asked to
@@ -70,11 +72,12 @@ enum phase { DISCARDING, COUNTING, DRAINING };
 static struct {
     enum phase phase;
     bool failed;
-    long busy; // connections that connect or await responses
+    long busy;         // connections that connect or await responses
+    uint64_t first_ns; // when the first request was sent
     uint64_t begin_ns, measure_ns;
     uint64_t window_begin_ns, window_end_ns, cpu_begin_ns, cpu_end_ns;
     uint64_t polled_ns; // CPU time of polling in vain, in the window
-    uint64_t requests, bytes, closes;
+    uint64_t discarded, requests, bytes, closes;
     uint64_t connect_errors, read_errors, status_errors, short_errors;
     char error[ERROR_BYTES]; // the first one
 } turn;
@@ -202,6 +205,7 @@ static void start_requests(struct connection *connection, uint64_t now_ns) {
 // --- responses ----------------------------------------------------------------------------------------------------
 
 static void count_response(uint64_t latency_ns, uint64_t now_ns) {
+    turn.discarded += turn.phase == DISCARDING;
     if (turn.phase == DISCARDING && now_ns >= turn.begin_ns) {
         turn.phase = COUNTING;
         turn.window_begin_ns = now_ns;
@@ -334,6 +338,9 @@ static void print_turn(uint64_t moment_ns) {
     cpu_ns -= turn.polled_ns < cpu_ns ? turn.polled_ns : cpu_ns;
     printf("requests: %llu\nseconds: %.9f\ncpu_seconds: %.9f\n", (unsigned long long)turn.requests,
            (double)(turn.window_end_ns - turn.window_begin_ns) / 1e9, (double)cpu_ns / 1e9);
+    double discarded_seconds = (double)(turn.window_begin_ns - turn.first_ns) / 1e9;
+    printf("discarded_seconds: %.9f\ndiscarded_rate: %.3f\n", discarded_seconds,
+           discarded_seconds > 0 ? (double)turn.discarded / discarded_seconds : 0);
     if (moment_ns)
         printf("behind: %.9f\n", turn.window_begin_ns ? behind : 0);
     printf("bytes: %llu\ncloses: %llu\nerrors: connect %llu, read %llu, status %llu, short %llu\n",
@@ -350,6 +357,7 @@ static void print_turn(uint64_t moment_ns) {
 
 // Send over all connections until the window is over, and wait for the outstanding responses.
 static void drive_connections(uint64_t deadline_ns) {
+    turn.first_ns = read_clock(CLOCK_MONOTONIC);
     for (long i = 0; i < settings.connections && !turn.failed; i++)
         start_requests(&connections[i], read_clock(CLOCK_MONOTONIC));
     while (turn.busy && !turn.failed) {
@@ -385,7 +393,7 @@ static void run_turn(double discard_seconds, double measure_seconds, double mome
         for (long i = 0; i < settings.connections; i++)
             close_connection(&connections[i]);
         turn.requests = 0;
-        turn.window_end_ns = turn.window_begin_ns = turn.cpu_end_ns = turn.cpu_begin_ns = 0;
+        turn.first_ns = turn.window_end_ns = turn.window_begin_ns = turn.cpu_end_ns = turn.cpu_begin_ns = 0;
     }
     print_turn(moment_ns);
 }

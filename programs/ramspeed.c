@@ -13,7 +13,8 @@
  * With --turns, the program stays resident and measures for each line `DISCARDED_SECONDS SECONDS` on standard input:
  * first for a time that does not count, while caches and address translations are cold, then for a time that does. A
  * turn of `mem` works on one window of the arrays after the other, so that a window is only in the caches that still
- * hold it after all other windows. A turn of `mark` gives each block an equal part of the time.
+ * hold it after all other windows; it also prints the speed in the first part. A turn of `mark` gives each block an
+ * equal part of the time.
  *
  * After each operation every element is compared with what it must be (for reading: the sum of all that was read).
  * All values are small whole numbers, so that double precision holds them without error. A mismatch is named on
@@ -276,11 +277,42 @@ static double measure_window(const struct settings *settings, struct windows *wi
     return seconds;
 }
 
+/* Work on one window with each operation; add the seconds of each to `seconds`, and return those of all. */
+static double run_cycle(const struct settings *settings, struct windows *windows, double seconds[OPERATIONS]) {
+    enum operation operation;
+    double sum = 0;
+    for (int i = 0; i < OPERATIONS; i++) {
+        double of_window = measure_window(settings, windows, &operation);
+        seconds[operation] += of_window;
+        sum += of_window;
+    }
+    return sum;
+}
+
+/* Set the bytes per second of each operation in some cycles, and return their mean. */
+static double find_speeds(const struct windows *windows, long cycles, const double seconds[OPERATIONS],
+                          double speeds[OPERATIONS]) {
+    double sum = 0;
+    for (int i = 0; i < OPERATIONS; i++) {
+        double bytes = (double)cycles * operation_arrays[i] * (double)(windows->count * sizeof(union element));
+        sum += speeds[i] = speed(bytes, seconds[i]);
+    }
+    return sum / OPERATIONS;
+}
+
+/* Work for a time that does not count, and print its speed. */
+static void discard_cycles(const struct settings *settings, struct windows *windows, double wanted_seconds) {
+    double seconds[OPERATIONS] = {0}, speeds[OPERATIONS], sum = 0;
+    long cycles = 0;
+    for (double until = now_seconds() + wanted_seconds; now_seconds() < until; cycles++)
+        sum += run_cycle(settings, windows, seconds);
+    print_discarded(sum, cycles ? sum * find_speeds(windows, cycles, seconds, speeds) : 0);
+}
+
 static void run_mem_turns(const struct settings *settings) {
     struct windows windows = {.count = (size_t)settings->array_bytes / WINDOWS / STEP_BYTES * STEP_BYTES /
                                        sizeof(union element)};
     double discarded_seconds, wanted_seconds;
-    enum operation operation;
     if (windows.count == 0) {
         fprintf(stderr, "ramspeed: turns need an array of at least %d bytes\n", WINDOWS * STEP_BYTES);
         exit(2);
@@ -293,26 +325,19 @@ static void run_mem_turns(const struct settings *settings) {
         set(&windows.arrays[2][i], settings->kind, -1);
     }
     while (read_turn("ramspeed", &discarded_seconds, &wanted_seconds)) {
-        double seconds[OPERATIONS] = {0}, sum = 0, speed_sum = 0;
+        double seconds[OPERATIONS] = {0}, speeds[OPERATIONS], sum = 0;
         long cycles = 0;
-        for (double until = now_seconds() + discarded_seconds; now_seconds() < until || windows.steps % OPERATIONS;)
-            measure_window(settings, &windows, &operation);
+        discard_cycles(settings, &windows, discarded_seconds);
         struct counted_part counted = begin_counted_part();
         for (; sum < wanted_seconds; cycles++)
-            for (int i = 0; i < OPERATIONS; i++) {
-                double of_window = measure_window(settings, &windows, &operation);
-                seconds[operation] += of_window;
-                sum += of_window;
-            }
+            sum += run_cycle(settings, &windows, seconds);
         struct cpu_share share = end_counted_part(&counted);
-        printf("program: ramspeed mem\nkind: %s\narray_bytes: %lld\n", kind_names[settings->kind],
-               settings->array_bytes);
-        for (int i = 0; i < OPERATIONS; i++) {
-            double bytes = (double)cycles * operation_arrays[i] * (double)(windows.count * sizeof(union element));
-            printf("%s_bytes_per_second: %.3f\n", operation_names[i], speed(bytes, seconds[i]));
-            speed_sum += speed(bytes, seconds[i]);
-        }
-        printf("average_bytes_per_second: %.3f\n", speed_sum / OPERATIONS);
+        double average = find_speeds(&windows, cycles, seconds, speeds);
+        printf("program: ramspeed mem\nkind: %s\narray_bytes: %lld\nseconds: %.9f\n", kind_names[settings->kind],
+               settings->array_bytes, sum);
+        for (int i = 0; i < OPERATIONS; i++)
+            printf("%s_bytes_per_second: %.3f\n", operation_names[i], speeds[i]);
+        printf("average_bytes_per_second: %.3f\n", average);
         print_cpu_share(share);
         printf("verified: yes\n");
         fflush(stdout);

@@ -20,7 +20,7 @@
 #define PART_BYTES 128
 
 // `measure` repeats the operation, verifies its results, and returns the seconds, or exits on a wrong result. `print`
-// prints the result, except its last line. `count` is the option for the number of repetitions, which is at most
+// prints the result. `count` is the option for the number of repetitions, which is at most
 // `max_times`; `first_times` is the first attempt at a requested time.
 struct timed_loop {
     const char *name;
@@ -66,25 +66,28 @@ static double measure_part(const struct timed_loop *loop, long times, int part) 
     return measure_at(loop, times, (size_t)(part * PART_BYTES + part * 5 % 8 * 16));
 }
 
-static int print_verified(void) {
-    puts("verified: yes");
-    return fflush(stdout) == 0 ? 0 : 1;
-}
-
-// Print a result except its last line; return whether the clock could measure its time.
-static bool print_result(const struct timed_loop *loop, long times, double seconds) {
+static int print_result(const struct timed_loop *loop, long times, double seconds) {
     if (!(seconds > 0)) {
         const char *unit = loop->count + strlen("--");
         fprintf(stderr, "%s: %ld %s took no time that the clock can measure: request more %s\n", loop->name, times,
                 unit, unit);
-        return false;
+        return 1;
     }
     loop->print(times, seconds);
-    return true;
+    return fflush(stdout) == 0 ? 0 : 1;
 }
 
-// Measure a turn for each line `DISCARDED_SECONDS SECONDS` on standard input: run parts for the first time, which warm
-// up the caches and do not count, and then all parts for the second time. Return the exit code.
+// Run parts for at least `wanted_seconds`, which warm up the caches and do not count, and print their rate.
+static void discard_parts(const struct timed_loop *loop, long times, double wanted_seconds) {
+    double seconds = 0, until_seconds = now_seconds() + wanted_seconds;
+    long parts = 0;
+    for (; now_seconds() < until_seconds; parts++)
+        seconds += measure_part(loop, times, (int)(parts % PARTS));
+    print_discarded(seconds, (double)parts * (double)times);
+}
+
+// Measure a turn for each line `DISCARDED_SECONDS SECONDS` on standard input: run parts for the first time, which do
+// not count, and then all parts for the second time. Return the exit code.
 static int run_turns(const struct timed_loop *loop) {
     double discarded_seconds, wanted_seconds;
     double rate = 0; // repetitions per second
@@ -93,17 +96,13 @@ static int run_turns(const struct timed_loop *loop) {
         if (rate == 0)
             rate = measure_rate(loop, wanted_seconds / PARTS);
         long times = (long)fmin(fmax(rate * wanted_seconds / PARTS, 1), (double)loop->max_times / PARTS);
-        double until_seconds = now_seconds() + discarded_seconds;
-        for (int part = 0; now_seconds() < until_seconds; part = (part + 1) % PARTS)
-            measure_part(loop, times, part);
+        discard_parts(loop, times, discarded_seconds);
         struct counted_part counted = begin_counted_part();
         for (int part = 0; part < PARTS; part++)
             seconds += measure_part(loop, times, part);
         struct cpu_share share = end_counted_part(&counted);
-        if (!print_result(loop, PARTS * times, seconds))
-            return 1;
         print_cpu_share(share);
-        if (print_verified() != 0)
+        if (print_result(loop, PARTS * times, seconds) != 0)
             return 1;
         rate = fmax(rate, (double)PARTS * (double)times / seconds); // a disturbed turn must not shorten the next
     }
@@ -119,10 +118,10 @@ static int run_timed_loop(const struct timed_loop *loop, int argc, char **argv) 
     if (argc == 3 && strcmp(argv[1], loop->count) == 0 && number <= (double)loop->max_times) {
         times = (long)number;
         if (times > 0 && (double)times == number)
-            return print_result(loop, times, loop->measure(times)) ? print_verified() : 1;
+            return print_result(loop, times, loop->measure(times));
     } else if (argc == 1 || (argc == 3 && strcmp(argv[1], "--seconds") == 0 && number > 0 && number <= MAX_SECONDS)) {
         double seconds = measure_for(loop, argc == 1 ? 1 : number, &times);
-        return print_result(loop, times, seconds) ? print_verified() : 1;
+        return print_result(loop, times, seconds);
     }
     fprintf(stderr, "usage: %s [--turns | --seconds S | %s N]   S: at most 3600, default 1; N: 1 to %ld\n", loop->name,
             loop->count, loop->max_times);

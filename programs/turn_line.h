@@ -22,4 +22,10 @@ static bool read_turn(const char *program, double *discarded_seconds, double *se
     return true;
 }
 
+// Print the part of a turn that does not count, with its operations (for memory: bytes) per second, from which tare
+// reads how cold a turn begins.
+static void print_discarded(double seconds, double operations) {
+    printf("discarded_seconds: %.9f\ndiscarded_rate: %.3f\n", seconds, seconds > 0 ? operations / seconds : 0);
+}
+
 #endif

@@ -56,7 +56,7 @@ class _Stretches:
         """Take a stretch."""
         with ExitStack() as stack:
             if profiled:
-                going = self.attempt._live
+                going = self.attempt.live
                 assert going is not None
                 folder = group_folder(LocalHost(), going.layers[0].instance.processes()[0])
                 words = ("--cgroup", folder, "--seconds", "10s", "--out", str(self.out))

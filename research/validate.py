@@ -111,9 +111,9 @@ def profile_of(testbed: RunContext, planned: PlannedWorkload) -> Profile:
     workload = cast("Workload", replace(cast("Any", planned.workload), duration=_LOAD_SECONDS))
     native = registry.find("technologies", "native")()
     with going(testbed, [native], workload) as ((attempt,), _), ExitStack() as stack:
-        if attempt._live is None:
+        if attempt.live is None:
             raise SystemExit(f"{planned.name}: {ended(attempt).reason}")
-        instance = attempt._live.setup.instance
+        instance = attempt.live.setup.instance
         target = Target(planned.name, instance.processes)
         if not isinstance(workload, UserCommand):
             return profile(target, turns(attempt, workload), ())

@@ -61,7 +61,7 @@ def plan(
     if margin and not pilot:
         raise UsageError("--margin requires --from", "add --from RUN, a short or earlier run")
     run = load_run(pilot) if pilot else None
-    estimates = DurationEstimates(read.by_name)
+    estimates = DurationEstimates(read.by_name, control=read.control)
     for trial in run.trials if run else ():
         estimates.learn(trial)
     console = create_console()

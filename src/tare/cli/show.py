@@ -17,7 +17,7 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.run_folder import Run, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
-from tare.report.trial_facts import CommandGroup, group_commands, limit_rows
+from tare.report.trial_facts import CommandGroup, describe_turns, group_commands, limit_rows
 from tare.statistics.cpu_costs import counted_unit, cpu_usage
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.telemetry.parquet import count_samples, telemetry_files
@@ -45,6 +45,9 @@ def show(
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
     _print_trial(by_name[trial], console, all_turns)
+    for record in loaded.record.workloads:
+        if record.name == by_name[trial].workload and record.turns:
+            console.print(describe_turns(record), soft_wrap=True)
     _print_sampling_rate(loaded, by_name[trial], console)
     outputs = load_raw(run, trial)
     for raw in outputs if all_turns else _first_outputs(outputs):

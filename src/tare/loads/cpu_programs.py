@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -20,23 +20,26 @@ from pydantic import Field
 from tare.hosts.host import Host
 from tare.loads.parsing import check_labels
 from tare.loads.turns import (
+    COMPUTE_TURN,
     SLOWEST_CPU_FACTOR,
+    ShortTurnWorkload,
     TurnWorkload,
-    count_compute_rounds,
-    estimate_compute_seconds,
+    count_rounds,
+    drop_discarded,
     limit_seconds,
+    read_discarded,
     run_compute_turns,
     run_filled_turns,
     turn_seconds,
 )
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import CpuShare, LimitsSpec, Metric, RawOutput, Value
+from tare.model.turn_length import TurnLength, TurnProbe
 from tare.model.units import Duration
-from tare.plugins.workload import MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext
 
 _MAX_PASSES = 2_147_483_627  # as in VTmark, whose Dhrystone counts passes in 32 bits
 CPU_SHARE = r"(?:cpu_share: (\d+\.\d+) of (\d+\.\d+)\n)?"  # printed for turns of a resident program
-VERIFIED = rf"{CPU_SHARE}verified: yes\n"
 HEAD = (
     r"sysbench 1\.\S+ .*\n\nRunning the test with following options:\nNumber of threads: (?P<threads>\d+)\n"
     r"Initializing random number generator from current time\n\n\n"
@@ -55,11 +58,12 @@ def read_cpu_share(had: str | None, wanted: str | None) -> CpuShare | None:
 
 
 @dataclass(frozen=True)
-class ComputeWorkload(Workload):
+class ComputeWorkload(ShortTurnWorkload):
     """Workload of one command and one speed.
 
-    - `result` matches a complete, verified output, which ends with `VERIFIED`. Its group `speed` is in units of
-      `scale` times the metric's unit, its group `passes` the number of passes.
+    - `result` matches a complete, verified output, after the lines of the part to discard; it begins with `CPU_SHARE`.
+      Its group `speed` is in units of `scale` times the metric's unit, its group `passes` the number of passes, its
+      group `seconds` their time.
     - `count_option` is the option that sets the number of passes.
     - `usual_speed` is the passes a second of a current machine, for estimates.
     """
@@ -71,6 +75,7 @@ class ComputeWorkload(Workload):
     count_option: ClassVar[str]
     usual_speed: ClassVar[float]
     scale = 1.0
+    usual_turn = COMPUTE_TURN
 
     duration: Annotated[Duration, Field(gt=0, le=3600)] = 0.2
     passes: Annotated[int, Field(ge=0, le=_MAX_PASSES)] = 0
@@ -79,7 +84,12 @@ class ComputeWorkload(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns: short ones that fill the duration, or one for each repetition of a number of passes."""
-        return self.repetitions if self.passes else count_compute_rounds(self.duration)
+        return self.repetitions if self.passes else count_rounds(self.duration, self.turn_length.measure_seconds)
+
+    @property
+    def has_short_turns(self) -> bool:
+        """Whether it measures for a time, and not a number of passes."""
+        return not self.passes
 
     @property
     def duration_setting(self) -> str:
@@ -94,10 +104,16 @@ class ComputeWorkload(Workload):
         passes, the program starts in each turn, as in VTmark.
         """
         inside = setup.require_inside(self.name)
-        turns = run_compute_turns(inside, (self._program,), self.name, self.rounds)
+        turns = run_compute_turns(inside, (self._program,), self.name, (self.turn_length,) * self.rounds)
         for raw in self._run_passes(inside) if self.passes else turns:
             yield raw
             self.parse((raw,))  # a wrong result fails the trial now, not after its last turn
+
+    def probe_turns(self, setup: MeasurementContext, lengths: Iterable[TurnLength]) -> Iterator[TurnProbe]:
+        """Run turns of these lengths; raises TrialFailed for wrong results."""
+        for raw in run_compute_turns(setup.require_inside(self.name), (self._program,), self.name, lengths):
+            match = self._match(raw)
+            yield TurnProbe(*read_discarded(raw.text), float(match["seconds"]), float(match["speed"]))
 
     def _run_passes(self, inside: Host) -> Iterator[RawOutput]:
         argv = (self._program, self.count_option, f"{self.passes}")
@@ -108,18 +124,21 @@ class ComputeWorkload(Workload):
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the speed; raises TrialFailed for anything but one complete, verified result."""
         check_labels(raw, [self.name])
-        match = self.result.fullmatch(raw[0].text)
-        whole = match is not None and self.passes in (0, int(match["passes"]))
-        speed = float(match["speed"]) * self.scale if match and whole else 0.0
-        if not 0 < speed < math.inf:
-            hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
-            raise TrialFailed(f"{self.name} gave no verified speed; {quote_output(raw[0].text)}", hint)
-        assert match is not None  # noqa: S101 - it has the speed
-        return (Value("speed", None, speed, cpu_share=read_cpu_share(*match.groups()[-2:])),)
+        match = self._match(raw[0])
+        share = read_cpu_share(*match.groups()[:2])
+        return (Value("speed", None, float(match["speed"]) * self.scale, cpu_share=share),)
+
+    def _match(self, raw: RawOutput) -> re.Match[str]:
+        """Match a complete, verified result; raises TrialFailed for any other output."""
+        match = self.result.fullmatch(drop_discarded(raw.text))
+        if match and self.passes in (0, int(match["passes"])) and 0 < float(match["speed"]) < math.inf:
+            return match
+        hint = "`tare show` has the whole output; the program ends with `verified: yes` when its results are right"
+        raise TrialFailed(f"{self.name} gave no verified speed; {quote_output(raw.text)}", hint)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, without a number of passes with the discarded part of each turn."""
-        turns = estimate_compute_seconds(self.rounds)
+        turns = self.rounds * self.turn_length.seconds
         return 0.1 + (self.repetitions * self.passes / self.usual_speed if self.passes else turns)
 
     @property

@@ -34,12 +34,20 @@ from tare.loads.client_load import (
     server_port,
     with_cpu_shares,
 )
-from tare.loads.load_client import TURN, ClosedLoop, TurnPlan, plan_turns, read_turn_rate
+from tare.loads.load_client import TURN, ClosedLoop, TurnPlan, least_turn_seconds, plan_turns, read_turn_rate
 from tare.loads.parsing import as_output, check_labels
-from tare.loads.turns import ResidentProgram, TurnWorkload, limit_seconds, running_program, turn_seconds
+from tare.loads.turns import (
+    ResidentProgram,
+    ShortTurnWorkload,
+    count_rounds,
+    limit_seconds,
+    running_program,
+    turn_seconds,
+)
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.files import read_bounded
 from tare.model.trial import Metric, RawOutput, Sweep, Value
+from tare.model.turn_length import TurnLength, TurnProbe
 from tare.model.units import Size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.document import folder_of
@@ -239,7 +247,7 @@ class WrkLoad(Workload):
 
 
 @dataclass(frozen=True)
-class HttpLoad(TurnWorkload, WrkLoad):
+class HttpLoad(ShortTurnWorkload, WrkLoad):
     """Closed-loop load: clients request the same page without a pause. A plug-in provides the server."""
 
     name: ClassVar[str]
@@ -254,12 +262,23 @@ class HttpLoad(TurnWorkload, WrkLoad):
 
     @property
     def _turn_plan(self) -> TurnPlan:
-        return plan_turns(self.duration, self.clients[-1], has_usual_turns=self.is_user_server)
+        usual = self.is_user_server
+        return plan_turns(self.duration, self.clients[-1], self.turn_length, has_usual_turns=usual)
+
+    @property
+    def has_short_turns(self) -> bool:
+        """Whether tare's load client drives a server that responds within a short turn."""
+        return self.load == "tare" and not self.is_user_server
+
+    @property
+    def least_measure_seconds(self) -> float:
+        """The shortest turn that most clients have time for."""
+        return least_turn_seconds(self.clients[-1])
 
     @property
     def rounds(self) -> int:
         """Number of turns of a point; of fewer, longer turns if several clients share the load."""
-        return self._turn_plan.rounds if self.load == "tare" else super().rounds
+        return self._turn_plan.rounds if self.load == "tare" else count_rounds(self.duration)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the load for each number of clients; raises TrialFailed if it or the server fails.
@@ -270,11 +289,20 @@ class HttpLoad(TurnWorkload, WrkLoad):
         if self.load == "wrk":
             yield from self._measure_by_wrk(setup)
             return
+        load = self._closed_loop(setup)
+        for clients in self.clients:
+            yield from load.run_point(setup, f"clients {clients}", clients)
+
+    def probe_turns(self, setup: MeasurementContext, lengths: Iterable[TurnLength]) -> Iterator[TurnProbe]:
+        """Run turns of these lengths at the middle point; raises TrialFailed if the load or the server fails."""
+        yield from self._closed_loop(setup).probe_turns(setup, self.clients[len(self.clients) // 2], lengths)
+
+    def _closed_loop(self, setup: MeasurementContext) -> ClosedLoop:
         port = server_port(setup, self.service_name, self.port)
         place = f"{server_address(setup)}:{port}"
         asked = self.requests_to_send or (Request("/file"),)
         texts = [encode_request(each, place, keep_alive=self.keep_alive) for each in asked]
-        load = ClosedLoop(
+        return ClosedLoop(
             "http",
             port,
             texts,
@@ -283,9 +311,8 @@ class HttpLoad(TurnWorkload, WrkLoad):
             keep_alive=self.keep_alive,
             body_bytes=self.page_bytes,
             is_user_server=self.is_user_server,
+            turn=self.turn_length,
         )
-        for clients in self.clients:
-            yield from load.run_point(setup, f"clients {clients}", clients)
 
     def _measure_by_wrk(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         for client in setup.clients:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
@@ -31,22 +31,24 @@ from tare.loads.client_load import (
 )
 from tare.loads.parsing import as_output
 from tare.loads.turns import (
-    DISCARDED_SECONDS,
-    SHORT_TURN_SECONDS,
+    DISCARDED,
+    MOST_TURNS,
+    SHORT_TURN,
     ResidentProgram,
     count_rounds,
     limit_seconds,
+    read_discarded,
     running_program,
     turn_seconds,
 )
 from tare.model.errors import TimedOut, TrialFailed, quote_output
 from tare.model.trial import RawOutput
+from tare.model.turn_length import TurnLength, TurnProbe
 from tare.plugins.workload import MeasurementContext
 
 _PROGRAM = "/usr/lib/tare/load_client"
 _REQUESTS_PATH = PurePosixPath("/srv/tare-load-requests")
 _USUAL_DISCARD_SECONDS = 0.02  # the lead of wrk's script turns.lua
-_MAX_ROUNDS = 200
 _CONNECTION_SECONDS = 20e-6  # in which nginx and Redis respond to a request of one more connection
 # Without it, the client slept for nearly each response of nginx. With it, nginx answered 1.5 times as many requests to
 # 50 connections, and neighboring turns differed by 2 % instead of 5 % (docs/decisions/loads.md).
@@ -58,7 +60,7 @@ _NUMBER = r"\d+\.\d+"
 # Also matches turns of wrk with tare's script, which end after `behind`, and are in the records of earlier runs.
 TURN = re.compile(
     rf"requests: (?P<requests>\d+)\nseconds: (?P<seconds>{_NUMBER})\ncpu_seconds: (?P<cpu>{_NUMBER})\n"
-    rf"(?:behind: {_NUMBER}\n)?"  # printed if several clients share the load
+    rf"(?:{DISCARDED})?(?:behind: {_NUMBER}\n)?"  # printed if several clients share the load
     r"(?:bytes: \d+\ncloses: (?P<closes>\d+)\nerrors: (?P<errors>.*)\n(?:error: (?P<first>.*)\n)?)?"
     r"turn: done\n",
     re.ASCII,
@@ -88,18 +90,25 @@ class TurnPlan:
         )
 
 
-def plan_turns(duration_seconds: float, most_connections: int, *, has_usual_turns: bool = False) -> TurnPlan:
+def least_turn_seconds(connections: int) -> float:
+    """Return the shortest time that counts in a turn: each connection has two responses or more."""
+    return 2 * connections * _CONNECTION_SECONDS
+
+
+def plan_turns(
+    duration_seconds: float, most_connections: int, turn: TurnLength = SHORT_TURN, *, has_usual_turns: bool = False
+) -> TurnPlan:
     """Return the turns of each point that is measured for this duration: at most 200, or those of other loads.
 
-    All points have as many turns, in which each of the most connections has two responses or more. Several clients need
+    All points have as many turns, which are longer than `turn` with more than 125 connections. Several clients need
     the usual turns, because they cannot begin a shorter one together: their clocks differ by up to a round trip. A
     user-supplied server needs them, because it may take longer for a response than a short turn has.
     """
     if has_usual_turns:
         return TurnPlan(_USUAL_DISCARD_SECONDS, turn_seconds(duration_seconds), count_rounds(duration_seconds))
-    least_seconds = max(SHORT_TURN_SECONDS, duration_seconds / _MAX_ROUNDS, 2 * most_connections * _CONNECTION_SECONDS)
+    least_seconds = max(turn.measure_seconds, duration_seconds / MOST_TURNS, least_turn_seconds(most_connections))
     measure_seconds = min(duration_seconds, least_seconds)
-    return TurnPlan(DISCARDED_SECONDS, measure_seconds, count_rounds(duration_seconds, measure_seconds))
+    return TurnPlan(turn.discard_seconds, measure_seconds, count_rounds(duration_seconds, measure_seconds))
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class ClosedLoop:
 
     A connection sends `pipeline` requests at a time. Responses must have bodies of `body_bytes`; 0 accepts any. If the
     server closes connections in spite of `keep_alive`, the load opens new ones, and a caution says so. See `plan_turns`
-    for `duration`, `most_connections` and `is_user_server`.
+    for `duration`, `most_connections`, `turn` and `is_user_server`.
     """
 
     protocol: Literal["http", "redis"]
@@ -120,16 +129,60 @@ class ClosedLoop:
     keep_alive: bool = True
     body_bytes: int = 0
     is_user_server: bool = False
+    turn: TurnLength = SHORT_TURN
 
     def run_point(self, setup: MeasurementContext, label: str, connections: int) -> Iterator[RawOutput]:
         """Run the turns of a point; raises TrialFailed if the client or the server fails.
 
         The clients connect in a first turn, which does not count.
         """
+        plan = self._plan(setup)
+        with self._running(setup, connections) as load:
+            closes = 0
+            for number in range(1 + plan.rounds):
+                raw = self._run_turn(setup, load, label, plan, warm_up=number == 0)
+                closes += self._check_turn(raw)
+                cautions = _describe_cautions(load, raw, closes) if number == plan.rounds else ""
+                yield with_cpu_shares(raw, TURN, cautions)
+
+    def probe_turns(
+        self, setup: MeasurementContext, connections: int, lengths: Iterable[TurnLength]
+    ) -> Iterator[TurnProbe]:
+        """Run turns of these lengths, after a turn in which the clients connect; none if the load has several clients.
+
+        Raises TrialFailed if the client or the server fails.
+        """
+        if len(setup.clients) > 1:
+            return
+        with self._running(setup, connections) as load:
+            self._check_turn(self._run_turn(setup, load, "connect", self._plan(setup)))
+            for each in lengths:
+                plan = TurnPlan(each.discard_seconds, each.measure_seconds, 1)
+                raw = self._run_turn(setup, load, "probe", plan)
+                self._check_turn(raw)
+                rate = read_turn_rate(raw.text, "probe")
+                found = TURN.fullmatch(raw.text)
+                seconds = float(found["seconds"]) if found else 0.0
+                yield TurnProbe(*read_discarded(raw.text), seconds, rate)
+
+    def _plan(self, setup: MeasurementContext) -> TurnPlan:
         has_usual_turns = self.is_user_server or len(setup.clients) > 1
-        plan = plan_turns(self.duration, self.most_connections, has_usual_turns=has_usual_turns)
-        patience_seconds = math.ceil(limit_seconds(plan.measure_seconds, setup.timeout_margin_seconds))
-        options = self._options(patience_seconds)
+        return plan_turns(self.duration, self.most_connections, self.turn, has_usual_turns=has_usual_turns)
+
+    def _patience_seconds(self, setup: MeasurementContext) -> int:
+        return math.ceil(limit_seconds(self._plan(setup).measure_seconds, setup.timeout_margin_seconds))
+
+    def _run_turn(
+        self, setup: MeasurementContext, load: SharedLoad, label: str, plan: TurnPlan, *, warm_up: bool = False
+    ) -> RawOutput:
+        connections = sum(each.connections for each in load.client_shares)
+        line = f"go {plan.discard_seconds(connections):.6g} {plan.measure_seconds:.6g}"
+        timeout = self._patience_seconds(setup) + _ANSWER_SECONDS
+        return load.run_turn(label, [line] * len(load.client_shares), timeout, warm_up=warm_up)
+
+    def _running(self, setup: MeasurementContext, connections: int) -> AbstractContextManager[SharedLoad]:
+        """Context manager: run the program on all clients."""
+        options = self._options(self._patience_seconds(setup))
         place = (server_address(setup), str(self.port))
 
         def start_client(stack: ExitStack, client: Host, connections: int) -> ResidentProgram:
@@ -137,14 +190,7 @@ class ClosedLoop:
             argv = (_PROGRAM, self.protocol, *place, str(connections), str(_REQUESTS_PATH), *options)
             return stack.enter_context(running_program(client, *argv, last_line="turn: done"))
 
-        with running_shared_load(setup.clients, connections, start_client) as load:
-            line = f"go {plan.discard_seconds(connections):.6g} {plan.measure_seconds:.6g}"
-            lines, closes = [line] * len(load.client_shares), 0
-            for number in range(1 + plan.rounds):
-                raw = load.run_turn(label, lines, patience_seconds + _ANSWER_SECONDS, warm_up=number == 0)
-                closes += self._check_turn(raw)
-                cautions = _describe_cautions(load, raw, closes) if number == plan.rounds else ""
-                yield with_cpu_shares(raw, TURN, cautions)
+        return running_shared_load(setup.clients, connections, start_client)
 
     def _options(self, patience_seconds: int) -> tuple[str, ...]:
         body = ("--body", str(self.body_bytes)) if self.body_bytes else ()

@@ -19,19 +19,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from tare.loads.client_load import ClientCounts, LoadDuration, relate_to_sending, run_load, server_address, server_port
-from tare.loads.load_client import ClosedLoop, TurnPlan, plan_turns, read_turn_rate
+from tare.loads.load_client import ClosedLoop, TurnPlan, least_turn_seconds, plan_turns, read_turn_rate
 from tare.loads.parsing import EachOnce, check_labels
-from tare.loads.turns import count_rounds, limit_seconds, turn_seconds
+from tare.loads.turns import ShortTurnWorkload, count_rounds, limit_seconds, turn_seconds
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import Metric, RawOutput, Sweep, Value
-from tare.plugins.workload import MeasurementContext, Workload
+from tare.model.turn_length import TurnLength, TurnProbe
+from tare.plugins.workload import MeasurementContext
 
 Operation = Literal["GET", "SET"]
 REDIS_PORT = 16379  # a server of the machine may occupy the usual port
@@ -50,7 +51,7 @@ _HEAD = ",".join(f'"{column}"' for column in _COLUMNS)
 
 
 @dataclass(frozen=True)
-class RedisLoad(Workload):
+class RedisLoad(ShortTurnWorkload):
     """Closed-loop load: clients set and get one short key. A plug-in provides the server."""
 
     name: ClassVar[str]
@@ -77,6 +78,16 @@ class RedisLoad(Workload):
             return self._turn_plan.rounds
         return count_rounds(self.duration, self._turn_seconds)
 
+    @property
+    def has_short_turns(self) -> bool:
+        """Whether tare's load client sends the requests."""
+        return self.load == "tare"
+
+    @property
+    def least_measure_seconds(self) -> float:
+        """The shortest turn that most clients have time for."""
+        return least_turn_seconds(self.clients[-1])
+
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run the load for each operation and number of clients; raises TrialFailed if it or the server fails.
 
@@ -85,17 +96,29 @@ class RedisLoad(Workload):
         if self.load == "redis-benchmark":
             yield from self._measure_by_redis_benchmark(setup)
             return
-        fill = self._closed_loop(setup, "SET", _FILL_SECONDS).run_point(setup, "fill", 1)
-        yield from (each.as_warm_up() for each in fill)
+        yield from self._fill(setup)
         for operation in self.operations:
             load = self._closed_loop(setup, operation, self.duration)
             for clients in self.clients:
                 yield from load.run_point(setup, f"{operation} {clients}", clients)
 
+    def probe_turns(self, setup: MeasurementContext, lengths: Iterable[TurnLength]) -> Iterator[TurnProbe]:
+        """Run turns of these lengths at the middle point of the first operation; raises TrialFailed like `measure`."""
+        for _ in self._fill(setup):
+            pass
+        load = self._closed_loop(setup, self.operations[0], self.duration)
+        yield from load.probe_turns(setup, self.clients[len(self.clients) // 2], lengths)
+
+    def _fill(self, setup: MeasurementContext) -> Iterator[RawOutput]:
+        fill = self._closed_loop(setup, "SET", _FILL_SECONDS).run_point(setup, "fill", 1)
+        return (each.as_warm_up() for each in fill)
+
     def _closed_loop(self, setup: MeasurementContext, operation: Operation, duration: float) -> ClosedLoop:
         port = server_port(setup, self.name, REDIS_PORT)
-        requests = (_REQUESTS[operation],)
-        return ClosedLoop("redis", port, requests, duration, self.clients[-1], self.pipeline, self.keep_alive)
+        requests, most = (_REQUESTS[operation],), self.clients[-1]
+        return ClosedLoop(
+            "redis", port, requests, duration, most, self.pipeline, self.keep_alive, turn=self.turn_length
+        )
 
     def _measure_by_redis_benchmark(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Run redis-benchmark once for each turn.
@@ -148,7 +171,7 @@ class RedisLoad(Workload):
 
     @property
     def _turn_plan(self) -> TurnPlan:
-        return plan_turns(self.duration, self.clients[-1])
+        return plan_turns(self.duration, self.clients[-1], self.turn_length)
 
     @property
     def _turn_seconds(self) -> float:

@@ -29,6 +29,7 @@ from tare.model.files import exists, read_bounded, set_umask, write_within
 from tare.model.isolation import Isolation
 from tare.model.machine import Facts, Tuning
 from tare.model.trial import Family, LoweredSetting, Metric, RawOutput, Stop, StopReason, Sweep, Trial
+from tare.model.turn_length import TurnChoice
 
 FORMAT = 1  # of run.json and of each line of trials.jsonl
 _RUN_FILES = {"suite.toml", "run.json", "run.json.new", "trials.jsonl", "raw", "telemetry", "report"}
@@ -44,7 +45,8 @@ class WorkloadRecord:
     """Record of a workload, from which a report is built without the workload's plug-in.
 
     `name` is the workload's name in the suite, `use` the name of its plug-in. `settings` are the effective settings,
-    `lowered` those that the suite's bounds have lowered.
+    `lowered` those that the suite's bounds have lowered. `turns` is the length of turns that the run has chosen;
+    None if it chose none.
     """
 
     name: str
@@ -54,6 +56,7 @@ class WorkloadRecord:
     sweep: Sweep | None
     settings: dict[str, Any] = field(default_factory=dict)
     lowered: tuple[LoweredSetting, ...] = ()
+    turns: TurnChoice | None = None
 
 
 @dataclass(frozen=True)

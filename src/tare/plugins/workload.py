@@ -17,6 +17,7 @@ from tare.model.errors import Fault, TrialFailed
 from tare.model.image import Image, ImageSpec
 from tare.model.machine import DiskBytes
 from tare.model.trial import Caution, Footprint, LimitsCheck, LimitsSpec, Mark, Metric, RawOutput, Service, Sweep, Value
+from tare.model.turn_length import TurnLength, TurnProbe
 
 VOLUME = "/srv/tare-volume"  # the mount point of the data volume in an instance
 
@@ -280,6 +281,27 @@ class Workload(ABC):
         In a block, the turns of the stacks alternate, so that slow changes of the machine affect all stacks equally.
         """
         return 1
+
+    @property
+    def turn_lengths(self) -> Sequence[TurnLength]:
+        """The lengths among which a run chooses that of its turns; () if their length is fixed."""
+        return ()
+
+    @property
+    def turn_length(self) -> TurnLength | None:
+        """The length of its turns, if they are those of a resident program."""
+        return None
+
+    def with_turn_length(self, length: TurnLength) -> Self:  # noqa: ARG002 - most have a fixed length
+        """Return a copy whose turns have this length."""
+        return self
+
+    def probe_turns(self, setup: MeasurementContext, lengths: Iterable[TurnLength]) -> Iterable[TurnProbe]:  # noqa: ARG002
+        """Run a turn of each of these lengths at one point of the workload, and yield what its program reported.
+
+        As in `measure`, each yield ends a turn. Lengths are among `turn_lengths`.
+        """
+        return ()
 
     @property
     def runs_exclusively(self) -> bool:

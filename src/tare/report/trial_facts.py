@@ -96,6 +96,11 @@ def describe_lowered(lowered: Iterable[LoweredSetting]) -> str:
     return " ".join(f"{each.setting} = {each.used} instead of {each.asked}: {each.bound}." for each in lowered)
 
 
+def describe_turns(record: WorkloadRecord) -> str:
+    """Describe the length of a workload's turns that its run has chosen; "" if it chose none."""
+    return f"Turns of {record.turns.length} (discarded + counted), chosen by measurement." if record.turns else ""
+
+
 def limit_rows(limits: LimitsCheck, whose: str = "") -> Iterator[LimitRow]:
     """Yield each limit as text; `whose` follows its name."""
     asked, seen = limits.asked, limits.seen

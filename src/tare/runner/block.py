@@ -8,8 +8,9 @@ median start counts: a burst of other load on the machine hits only some of the 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 
 from tare.hosts.awake import AwakeCpus
@@ -26,6 +27,7 @@ from tare.runner.schedule import rounds_by_label
 from tare.runner.shared_instances import SharedInstances
 from tare.runner.trial import FinishedTrial, TrialRun
 from tare.runner.trial_log import TrialLog
+from tare.runner.turn_lengths import ProbePair, run_probes
 from tare.runner.turn_scheduler import TurnScheduler
 from tare.runner.values import read_values
 from tare.suites.plan import Block, PlannedTrial
@@ -42,11 +44,30 @@ _IN_GROUPS = Caution(
 )
 
 PlannedTrials = tuple[PlannedTrial, ...]
+TurnChooser = Callable[[Sequence[ProbePair], float], tuple[PlannedWorkload, Mapping[str, int]]]
+"""Function that gets probes of several lengths of turns, and the seconds that they took. It returns the workload with
+the length that it chose, and the passes of each stack."""
+
+
+@dataclass(frozen=True)
+class BlockOptions:
+    """Options of one block.
+
+    `passes` has the number of times that each stack measures the workload; 1 if it is missing. `cautions` are added to
+    all trials. `choose` chooses the length of turns; None if it is known or fixed.
+    """
+
+    passes: Mapping[str, int] = field(default_factory=dict)
+    cautions: Collection[Caution] = ()
+    choose: TurnChooser | None = None
+
+
+_USUAL = BlockOptions()
 
 
 @dataclass
 class BlockRunner:
-    """Runner of blocks. `references` are the names of the baseline and of its A/A control.
+    """Runner of blocks. `references` are the names of the baseline and of its A/A control, in this order.
 
     `programs` has the per-stack overrides of commands and images. `inside_check` compares the conditions that stacks
     give a process; None to skip the comparison. `awake_cpus` are kept awake while stacks take turns. `workloads` are
@@ -55,7 +76,7 @@ class BlockRunner:
 
     context: RunContext
     stacks: Mapping[str, Sequence[Technology]]
-    references: Collection[str]
+    references: Sequence[str]
     seed: int
     programs: Mapping[str, StackOverride] = field(default_factory=dict)
     inside_check: InsideCheck | None = None
@@ -80,13 +101,11 @@ class BlockRunner:
         block: Block,
         planned: PlannedWorkload,
         observe: RunObserver,
-        passes: Mapping[str, int] = _ONCE,
-        cautions: Collection[Caution] = (),
+        options: BlockOptions = _USUAL,
     ) -> Iterator[FinishedTrial]:
         """Run a block and yield its trials: one by one, or all at the end where stacks take turns.
 
-        `passes` has the number of times that each stack measures the workload; 1 if it is missing. `cautions` are added
-        to all trials. If the baseline's first command times out in a workload that has never worked, the block ends:
+        If the baseline's first command times out in a workload that has never worked, the block ends:
         stacks without a turn yield no trial. Closing the iterator removes the instances of the block.
         """
         self.context.await_machines()  # their available memory is read below
@@ -94,7 +113,7 @@ class BlockRunner:
         if planned.workload.runs_exclusively:
             several = self._start_repeatedly if planned.workload.rounds > 1 else self._run_together
             for attempt in several(block, planned, observe):
-                attempt.log.cautions += cautions
+                attempt.log.cautions += options.cautions
                 yield attempt.to_finished_trial()
             return
         target = self.context.telemetry.folder / f"{block.name}.parquet"
@@ -103,12 +122,12 @@ class BlockRunner:
             self.context.ledger.undo_in_background(),
             run_sampler(target, self.context.telemetry.backend_for(self.context.host)) as sampler,
         ):
-            ended = tuple(self._run_together(block, planned, observe, passes, sampler))
+            ended = tuple(self._run_together(block, planned, observe, options, sampler))
         self._compare_with_bare_metal(ended, planned.workload)
         for attempt in ended:
             if sampler.failure_reason and attempt.log.status == "ok":
                 attempt.log.cautions.append(lost_telemetry_caution(sampler.failure_reason))
-            attempt.log.cautions += cautions
+            attempt.log.cautions += options.cautions
             yield attempt.to_finished_trial()
 
     def _run_together(
@@ -116,7 +135,7 @@ class BlockRunner:
         block: Block,
         planned: PlannedWorkload,
         observe: RunObserver,
-        passes: Mapping[str, int] = _ONCE,
+        options: BlockOptions = _USUAL,
         sampler: Sampler | None = None,
     ) -> Iterator[TrialRun]:
         """Start the stacks of a block and let them take turns; yield each trial when it has ended.
@@ -127,13 +146,12 @@ class BlockRunner:
         workload, limits = planned.workload, self.context.restrict_limits(planned.limits)
         # The seed names the block: a resumed run then has the same order as a run without a stop.
         chance = random.Random(f"{self.seed}/{block.workload}/{block.index}/turns")  # noqa: S311 - nothing secret
+        passes = options.passes
         staying, groups = self.split_by_memory(block.trials, workload, limits)
         shared: SharedInstances | None = self.shared
         if len(groups) > 1 and not workload.runs_exclusively:  # the next group needs the memory of this one
             self.shared.close()
             shared = None
-        # With groups, the baseline measures once with each of them: more passes would multiply its time again.
-        passes = passes if len(groups) == 1 else _ONCE
         labels = () if workload.runs_exclusively else self._labels.get(block.workload, ())
         turns = TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
 
@@ -160,8 +178,12 @@ class BlockRunner:
                         raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
                         attempt.start()
                     exits.enter_context(nullcontext() if workload.runs_exclusively else self._awake.keep_awake())
+                    if options.choose and not first:
+                        planned, passes = self._choose_turn_length([*stay, *come], planned, options)
+                        workload = planned.workload
                     turns.run_turns([*stay, *come], first)
-                    _run_more_passes(turns, come, workload.rounds, passes, first)
+                    # With groups, the baseline measures once with each of them: more passes would multiply its time.
+                    _run_more_passes(turns, come, workload.rounds, passes if len(groups) == 1 else _ONCE, first)
                     for attempt in turns.select_counted(come):
                         self._end(attempt, planned)
                         attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
@@ -171,6 +193,26 @@ class BlockRunner:
             for attempt in turns.select_counted(stay):
                 self._end(attempt, planned, len(groups))
                 yield attempt
+
+    def _choose_turn_length(
+        self, attempts: Sequence[TrialRun], planned: PlannedWorkload, options: BlockOptions
+    ) -> tuple[PlannedWorkload, Mapping[str, int]]:
+        """Give the turns of all attempts the length that is chosen by those of the baseline and the control.
+
+        Return the workload and its passes; unchanged if the baseline or the control does not run.
+        """
+        running = {each.step.stack: each for each in attempts if each.is_running}
+        if not options.choose or not running.keys() >= set(self.references):
+            return planned, options.passes
+        chance = random.Random(f"{self.seed}/{planned.name}/lengths")  # noqa: S311 - nothing secret
+        pairs, began = list[ProbePair](), time.monotonic()
+        with suppress(Exception):  # the trials will meet the same error, and report it
+            baseline, control = (running[each] for each in self.references)
+            pairs = run_probes(baseline, control, chance)
+        planned, passes = options.choose(pairs, time.monotonic() - began)
+        for each in attempts:
+            each.workload = self._apply_overrides(planned.workload, each.step.stack)
+        return planned, passes
 
     def close(self) -> None:
         """Remove all that outlives a block: shared instances, and the threads that keep CPUs awake."""

@@ -16,19 +16,20 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tare.model.errors import NotRecorded, Unreachable
 from tare.model.run_folder import RunWriter
 from tare.model.trial import Caution, Problem, Stop, StopReason, Trial
 from tare.plugins.technology import Technology
-from tare.runner.block import BlockRunner
+from tare.runner.block import BlockOptions, BlockRunner, TurnChooser
 from tare.runner.context import RunContext
 from tare.runner.decisions import Decisions
 from tare.runner.events import BlockBegins, BlockEnded, RunObserver, TrialEnded, WarningIssued
 from tare.runner.inside_check import InsideCheck
 from tare.runner.schedule import DurationEstimates, Schedule, find_shortfall, least_blocks
 from tare.runner.trial import FinishedTrial
+from tare.runner.turn_lengths import ProbePair, apply_choices, choose_turn_length
 from tare.runner.values import PrintedUnits
 from tare.statistics.anytime import MIN_VALUES
 from tare.statistics.outcomes import normalize_reason
@@ -138,8 +139,9 @@ class RunLoop:
     """Loop over the remaining blocks of a run, which decides after each block which ones are still needed."""
 
     def __init__(self, work: RemainingWork, context: RunContext, writer: RunWriter, observe: RunObserver) -> None:
-        suite, began = work.suite, writer.run.record
-        self._work, self._writer, self._observe = work, writer, observe
+        began = writer.run.record
+        suite = apply_choices(work.suite, began.workloads)
+        self._work, self._writer, self._observe = replace(work, suite=suite), writer, observe
         stacks: dict[str, Sequence[Technology]] = {stack.name: stack.layers for stack in suite.measured_stacks}
         references = (suite.baseline, suite.control)
         overrides = {stack.name: stack.override for stack in suite.measured_stacks if stack.override != StackOverride()}
@@ -155,7 +157,7 @@ class RunLoop:
             suite.workloads if suite.instances == "shared" else (),
         )
         self._units = PrintedUnits(references)
-        self._estimates = DurationEstimates(suite.by_name)
+        self._estimates = DurationEstimates(suite.by_name, control=suite.control)
         self._decisions = Decisions(
             began.workloads,
             began.stacks,
@@ -170,6 +172,8 @@ class RunLoop:
             self._estimates.learn(trial)
             self._decisions.learn(trial)
         self._interrupted = {(trial.workload, trial.block) for trial in work.done if trial.status != "skipped"}
+        self._unchosen = {each.name for each in suite.workloads if each.workload.turn_lengths}
+        self._unchosen -= {workload for workload, _ in self._interrupted}  # measured with the usual length before
         self._remaining = work.blocks()
         self._recorded: set[str] = set()  # of the current block
         self._failures = FailureWatch(frozenset(block.workload for block in self._remaining))
@@ -249,9 +253,32 @@ class RunLoop:
                 self._record((_create_skipped_trial(step, reason, cautions), ()))
         steps = tuple(step for step, reason in reasons.items() if not reason)
         passes = {step.stack: self._estimates.passes_of(step) for step in steps}
+        choose = self._turn_chooser(block, steps) if block.workload in self._unchosen else None
+        self._unchosen.discard(block.workload)
         return self._block_runner.run(
-            block.with_steps(steps), self._planned_workload(block), self._observe, passes, cautions
+            block.with_steps(steps),
+            self._planned_workload(block),
+            self._observe,
+            BlockOptions(passes, cautions, choose),
         )
+
+    def _turn_chooser(self, block: Block, steps: Sequence[PlannedTrial]) -> TurnChooser:
+        """Return a function that chooses and records the length of a workload's turns (see BlockRunner.run)."""
+
+        def choose(pairs: Sequence[ProbePair], seconds: float) -> tuple[PlannedWorkload, Mapping[str, int]]:
+            usual = self._planned_workload(block).workload.turn_length
+            if choice := choose_turn_length(pairs, self._work.suite.margin, usual, seconds):
+                records = self._writer.run.record.workloads
+                records = tuple(
+                    replace(each, turns=choice) if each.name == block.workload else each for each in records
+                )
+                self._writer.amend(workloads=records)
+                self._work = replace(self._work, suite=apply_choices(self._work.suite, records))
+                self._estimates.workloads = self._work.suite.by_name
+                _set_passes(self._estimates, self._schedule, self._decisions, self._work)
+            return self._planned_workload(block), {step.stack: self._estimates.passes_of(step) for step in steps}
+
+        return choose
 
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and update estimates, decisions and failures with them."""

@@ -16,6 +16,7 @@ from math import inf
 from operator import itemgetter
 
 from tare.model.trial import Trial, Turn
+from tare.model.turn_length import CHOICE_SECONDS
 from tare.model.units import format_duration
 from tare.plugins.workload import Workload
 from tare.statistics.anytime import MIN_VALUES, min_value_count
@@ -38,11 +39,13 @@ class DurationEstimates:
 
     The median, because the first trial is often slow: caches are cold. `passes` has the number of passes of each
     workload's next block (`tare.runner.loop`); 1 if it is missing. `has_instance` returns whether a block of a workload
-    would find a running instance of a stack.
+    would find a running instance of a stack. `control` is the A/A control, with which the length of turns is chosen; ""
+    if none is chosen.
     """
 
     workloads: Mapping[str, Workload]
     passes: dict[str, int] = field(default_factory=dict)
+    control: str = ""
     has_instance: Callable[[str, str], bool] = lambda _workload, _stack: False
     _start_seconds: dict[tuple[CellKey, bool], list[float]] = field(default_factory=dict)  # by cell and `Trial.reused`
     _pass_seconds: dict[CellKey, list[float]] = field(default_factory=dict)
@@ -68,8 +71,9 @@ class DurationEstimates:
         return max(1, max(counts.values(), default=1) // max(1, self.workloads[trial.workload].rounds))
 
     def seconds_of(self, step: PlannedTrial) -> float:
-        """Estimate the seconds of a trial."""
-        return self.start_seconds_of(step) + self.turn_seconds_of(step)
+        """Estimate the seconds of a trial, with those of the choice of turns in the control's first one."""
+        chooses = step.block == 0 and step.stack == self.control and self.workloads[step.workload].turn_lengths
+        return self.start_seconds_of(step) + self.turn_seconds_of(step) + (CHOICE_SECONDS if chooses else 0.0)
 
     def start_seconds_of(self, step: PlannedTrial) -> float:
         """Estimate the seconds of a trial without its turns: mostly the start and the end of its instance."""

@@ -58,7 +58,7 @@ _UNTESTED = Caution("never-run", "tare's tests have run this technology only aga
 
 
 @dataclass
-class _LiveTrial:
+class LiveTrial:
     """Ready instance of a trial with its service, its telemetry and its checks at turn boundaries."""
 
     layers: StartedLayers
@@ -94,7 +94,7 @@ class TrialRun:
             self.log.cautions += self.context.hosts.placement.cautions
         self._open = ExitStack()
         self._running: RunningInstance | None = None
-        self._live: _LiveTrial | None = None
+        self.live: LiveTrial | None = None
         self._server = ServiceProcess()
         self._sidecars = SidecarServices()
         self._sampler: Sampler | None = None  # None where the block's sampler covers this instance
@@ -108,7 +108,7 @@ class TrialRun:
 
     def __exit__(self, *_: object) -> None:
         """Remove the instance and its services, if the trial was not ended."""
-        self._live = None
+        self.live = None
         self._close()
 
     def start(self) -> None:
@@ -147,7 +147,7 @@ class TrialRun:
             if self.awake and outermost.host is context.host:  # nothing is kept awake on a provisioned machine
                 edges.awake_time_files = self.awake.time_files
             self._open.callback(edges.resume)
-            self._live = _LiveTrial(parts, setup, telemetry, edges, read_guest_clock(spec.stack, instance.inside))
+            self.live = LiveTrial(parts, setup, telemetry, edges, read_guest_clock(spec.stack, instance.inside))
 
     def _obtain_instance(self) -> int | None:
         """Take the stack's running instance, or start one; return the bytes that a cold start has read from disks."""
@@ -189,20 +189,20 @@ class TrialRun:
 
     def measure_from(self, first_round: int) -> None:
         """Begin to measure. The baseline is measured once with each group where a block has several groups."""
-        if self._live and not self.log.turns:
+        if self.live and not self.log.turns:
             self.log.first_round = first_round
         with self._record_failure():
-            if self._live:
-                measuring = iter(self.workload.measure(self._live.setup))
+            if self.live:
+                measuring = iter(self.workload.measure(self.live.setup))
                 # A workload's `finally` blocks stop its loads: they must run while the instance still exists.
                 if isinstance(measuring, Generator):
                     self._open.callback(measuring.close)
-                self._live.outputs = measuring
+                self.live.outputs = measuring
 
     @property
     def is_running(self) -> bool:
         """Whether the trial was started and has neither ended nor failed."""
-        return self._live is not None
+        return self.live is not None
 
     @property
     def rounds(self) -> int:
@@ -214,7 +214,7 @@ class TrialRun:
 
         Return its output; None if the workload has no more turns or the trial has failed.
         """
-        live, raw = self._live, None
+        live, raw = self.live, None
         with self._record_failure():
             if live is not None:
                 try:
@@ -222,13 +222,13 @@ class TrialRun:
                 except TimedOut:
                     self.timed_out = True
                     raise
-        return raw if self._live is not None else None
+        return raw if self.live is not None else None
 
     def end(self) -> None:
         """End the instance, read the values, and run the sanity checks."""
         with self._record_failure():
-            if self._live is not None:
-                self._end(self._live)
+            if self.live is not None:
+                self._end(self.live)
 
     def to_finished_trial(self) -> FinishedTrial:
         """Return the trial for the journal with its raw output, both without secrets."""
@@ -270,7 +270,7 @@ class TrialRun:
     def _abort(self, reason: str, hint: str = "", status: Status = "failed") -> None:
         """Record the first reason, and remove the instance at once: it would disturb the stacks that still run."""
         self.log.fail(reason, hint, status)
-        self._live = None
+        self.live = None
         with suppress(Exception):  # the reason is known already
             self._close()
         self.log.ended = self.log.ended or time.time()
@@ -328,7 +328,7 @@ class TrialRun:
         if self._sampler is not None:
             self._sampler.await_file()
 
-    def _run_turn(self, live: _LiveTrial, number: int, started_at: float) -> RawOutput | None:
+    def _run_turn(self, live: LiveTrial, number: int, started_at: float) -> RawOutput | None:
         """Ask the workload for one more output; outputs before a failure stay recorded."""
         live.boundary.begin_turn()
         began = time.monotonic()
@@ -349,7 +349,7 @@ class TrialRun:
         self.log.turns.append(self._server.add_sending_time(turn, raw))
         return raw
 
-    def _end(self, live: _LiveTrial) -> None:
+    def _end(self, live: LiveTrial) -> None:
         log, instance = self.log, live.setup.instance
         # The load may have succeeded all the same: another program on the port can have answered in its place.
         if self._server.failure_reason():
@@ -366,7 +366,7 @@ class TrialRun:
             log.file_systems += read_used_file_systems(instance.inside, live.setup.start_command)
         # While the instance runs: its clock and its swap counters vanish with it. Raised after its values are read.
         invalid = find_invalid(self.spec.stack, instance, live.clock)
-        self._live = None
+        self.live = None
         self._services_stayed = True
         self._hand_over()
         log.ended = time.time()
@@ -378,7 +378,7 @@ class TrialRun:
         if invalid is not None:
             raise invalid
 
-    def _add_cautions(self, live: _LiveTrial) -> None:
+    def _add_cautions(self, live: LiveTrial) -> None:
         """Add the cautions from telemetry, turn boundaries and raw outputs."""
         log, edges, placement = self.log, live.boundary, self.context.hosts.placement
         log.cautions += live.telemetry.cautions()

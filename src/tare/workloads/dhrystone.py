@@ -7,7 +7,8 @@ program stays resident and takes short turns of a fixed time, so that a slow sta
 turn goes over many distances between stack and data. Every stretch of passes is checked against the published final
 values of the benchmark, so that a miscompiled program gives no result.
 
-Settings: `duration`, the measured time of all turns of a block; or `passes`, and the number of `repetitions`.
+Settings: `duration`, the measured time of all turns of a block; `turn`, the part of a turn that counts, and `discard`,
+the first part, which does not count (0: the run chooses both); or `passes`, and the number of `repetitions`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import VERIFIED, ComputeWorkload
+from tare.loads.cpu_programs import CPU_SHARE, ComputeWorkload
 from tare.model.trial import Metric
 
 _RESULT = re.compile(
-    r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
-    r"dhrystones_per_second: (?P<speed>\d+\.\d+)\n" + VERIFIED,
+    CPU_SHARE + r"program: dhrystone 2\.1\nruns: (?P<passes>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n"
+    r"dhrystones_per_second: (?P<speed>\d+\.\d+)\nverified: yes\n",
     re.ASCII,
 )
 

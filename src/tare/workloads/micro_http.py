@@ -9,8 +9,9 @@ of this workload is much smaller, so its numbers cannot be compared with the pap
 A refused or broken connection, a status other than 200 to 399, a page that is not of 1 KiB, or no answer for half a
 minute fails the trial.
 
-Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection; `load`,
-`tare` or `wrk`.
+Settings: `clients`; `duration` of each point; `turn`, the part of a turn that counts, and `discard`, the first part,
+which does not count (0: the run chooses both); `keep_alive`, without which every request opens a new connection;
+`load`, `tare` or `wrk`.
 """
 
 from __future__ import annotations

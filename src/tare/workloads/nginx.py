@@ -11,8 +11,9 @@ half a minute fails the trial. The load is tare's load client (loads.load_client
 milliseconds, or wrk (loads.http). Connections stay open between turns, and the time in which they are opened is not
 measured.
 
-Settings: `clients`; `duration` of each point; `keep_alive`, without which every request opens a new connection; `load`,
-`tare` or `wrk`; `size` of the file.
+Settings: `clients`; `duration` of each point; `turn`, the part of a turn that counts, and `discard`, the first part,
+which does not count (0: the run chooses both); `keep_alive`, without which every request opens a new connection;
+`load`, `tare` or `wrk`; `size` of the file.
 """
 
 from __future__ import annotations

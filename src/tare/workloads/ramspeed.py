@@ -14,7 +14,8 @@ By default, the program stays resident and takes short turns: on one part of the
 equal time for each block. With `passes`, one pass of each part is a turn, and starts the program again.
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, the size of each array;
-`duration`, the time of all turns of a part; or `passes`, and `bytes_per_pass`, the least bytes of a pass. Arrays are
+`duration`, the time of all turns of a part; `turn`, the part of a turn that counts, and `discard`, the first part,
+which does not count (0: the run chooses both); or `passes`, and `bytes_per_pass`, the least bytes of a pass. Arrays are
 made smaller, and blocks left out, if the instance's memory has no room for them.
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
@@ -32,21 +33,26 @@ from tare.hosts.host import Host
 from tare.loads.cpu_programs import CPU_SHARE, read_cpu_share
 from tare.loads.parsing import EachOnce, check_labels, check_unique
 from tare.loads.turns import (
+    COMPUTE_TURN,
     SLOWEST_CPU_FACTOR,
-    count_compute_rounds,
-    estimate_compute_seconds,
+    ShortTurnWorkload,
+    count_rounds,
+    drop_discarded,
     limit_seconds,
+    read_discarded,
     run_compute_turns,
 )
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import LimitsSpec, Metric, RawOutput, Sweep, Value
+from tare.model.turn_length import TurnLength, TurnProbe
 from tare.model.units import Duration, Size
-from tare.plugins.workload import MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext
 
 ElementType = Literal["integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"]
 _OPERATIONS = ("copy", "scale", "add", "triad", "average")
 _MARKS = ("read", "write")
 _PROGRAM = "/usr/lib/tare/ramspeed"
+_SECONDS = re.compile(r"^seconds: (\d+\.\d+)\n", re.ASCII | re.MULTILINE)  # of the part of a turn that counts
 _STEP_BYTES = 128  # bytes of one step of the program's loop
 
 
@@ -63,7 +69,7 @@ BlockSizes = Annotated[
 
 
 @dataclass(frozen=True)
-class Ramspeed(Workload):
+class Ramspeed(ShortTurnWorkload):
     """Memory and cache speed of one CPU."""
 
     name = "ramspeed"
@@ -74,6 +80,8 @@ class Ramspeed(Workload):
         for part in _OPERATIONS + _MARKS
     )
     sweep = Sweep("block size", "bytes")
+    usual_turn = COMPUTE_TURN
+
     kinds: EachOnce[ElementType] = ("integer", "float", "sse")
     mark_sizes: BlockSizes = (4 << 10, 256 << 10, 8 << 20, 32 << 20)
     array_bytes: BlockSize = 32 * 1024**2
@@ -90,7 +98,12 @@ class Ramspeed(Workload):
     @property
     def rounds(self) -> int:
         """Number of turns of every part: short ones that fill the duration, or one for each pass."""
-        return self.passes or count_compute_rounds(self.duration)
+        return self.passes or count_rounds(self.duration, self.turn_length.measure_seconds)
+
+    @property
+    def has_short_turns(self) -> bool:
+        """Whether it measures for a time, and not a number of passes."""
+        return not self.passes
 
     @property
     def duration_setting(self) -> str:
@@ -105,6 +118,14 @@ class Ramspeed(Workload):
             yield raw
             part.read(raw.text)  # a wrong result fails the trial now, not after its last turn
 
+    def probe_turns(self, setup: MeasurementContext, lengths: Iterable[TurnLength]) -> Iterator[TurnProbe]:
+        """Run turns of these lengths on the arrays of the first kind; raises TrialFailed for a wrong element."""
+        part, inside = next(self._list_calls()), setup.require_inside(self.name)
+        for raw in run_compute_turns(inside, (_PROGRAM, *part.arguments), part.label, lengths):
+            *_, average = part.read(raw.text)
+            seconds = sum(map(float, _SECONDS.findall(raw.text)))
+            yield TurnProbe(*read_discarded(raw.text), seconds, average.value)
+
     def _run_passes(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
         once = ("--bytes-per-pass", f"{self.bytes_per_pass}B", "--passes", "1")
         limit = limit_seconds(SLOWEST_CPU_FACTOR * self._pass_seconds)
@@ -116,7 +137,8 @@ class Ramspeed(Workload):
 
     def _run_turns(self, inside: Host) -> Iterator[tuple[_RamspeedCall, RawOutput]]:
         for part in self._list_calls():  # one after the other: together, their arrays may exceed the memory
-            for raw in run_compute_turns(inside, (_PROGRAM, *part.arguments), part.label, self.rounds):
+            lengths = (self.turn_length,) * self.rounds
+            for raw in run_compute_turns(inside, (_PROGRAM, *part.arguments), part.label, lengths):
                 yield part, raw
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
@@ -130,7 +152,7 @@ class Ramspeed(Workload):
         if self.passes:
             return len(self.kinds) * (0.3 + self.passes * self._pass_seconds)
         parts = len(self.kinds) * (1 + len(_MARKS) * bool(self.mark_sizes))
-        return 0.3 + parts * estimate_compute_seconds(self.rounds)
+        return 0.3 + parts * self.rounds * self.turn_length.seconds
 
     @property
     def _pass_seconds(self) -> float:
@@ -164,7 +186,8 @@ class _RamspeedCall:
 
     def read(self, text: str) -> tuple[Value, ...]:
         lines = "".join(rf"{key}_bytes_per_second: (\d+\.\d+)\n{CPU_SHARE}" for key, _, _ in self.speeds)
-        found = re.fullmatch(f"{re.escape(self.head)}{lines}verified: yes\n", text, re.ASCII)
+        pattern = f"{re.escape(self.head)}{lines}verified: yes\n"
+        found = re.fullmatch(pattern, _SECONDS.sub("", drop_discarded(text)), re.ASCII)
         groups = found.groups() if found else ()
         speeds = [float(number) for number in groups[::3]]
         if not speeds or not all(0 < speed < math.inf for speed in speeds):

@@ -11,7 +11,8 @@ its clients connect is not measured. With many clients, its turns are longer and
 
 Settings: `operations`; `clients`; `pipeline`, the requests that a client sends at once; `keep_alive`, without which
 every request opens a new connection; `duration`, about how long each point is measured (but each client of
-redis-benchmark sends at least 5 times in a turn); `load`, `tare` or `redis-benchmark`.
+redis-benchmark sends at least 5 times in a turn); `turn`, the part of a turn that counts, and `discard`, the first
+part, which does not count (0: the run chooses both); `load`, `tare` or `redis-benchmark`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ never enter the kernel, so they show the cost of a technology for a program that
 `passes`, the program stays resident and takes short turns of a fixed time. Every stretch of passes is checked against
 the published results of the modules, so that a miscompiled program gives no result.
 
-Settings: `duration`, the measured time of all turns of a block; or `passes`, and the number of `repetitions`. A pass is
+Settings: `duration`, the measured time of all turns of a block; `turn`, the part of a turn that counts, and `discard`,
+the first part, which does not count (0: the run chooses both); or `passes`, and the number of `repetitions`. A pass is
 a million Whetstone instructions. In turns, the seconds of the modules that the program prints are those of the last
 part of a turn.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tare.loads.cpu_programs import VERIFIED, ComputeWorkload
+from tare.loads.cpu_programs import CPU_SHARE, ComputeWorkload
 from tare.model.trial import Metric
 
 _MODULES = (
@@ -31,10 +32,10 @@ _MODULES = (
     "standard_functions",
 )
 _RESULT = re.compile(
-    r"program: whetstone double precision\npasses: (?P<passes>\d+)\nseconds: \d+\.\d+\n"
+    CPU_SHARE
+    + r"program: whetstone double precision\npasses: (?P<passes>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n"
     + "".join(rf"seconds_{module}: \d+\.\d+\n" for module in _MODULES)
-    + r"mwips: (?P<speed>\d+\.\d+)\n"
-    + VERIFIED,
+    + r"mwips: (?P<speed>\d+\.\d+)\nverified: yes\n",
     re.ASCII,
 )
 

@@ -247,14 +247,20 @@ class StandInProcess:
 
 @dataclass
 class FakeProcess(StandInProcess):
-    """Program of a fake that takes turns: it answers each line with its result."""
+    """Program of a fake that takes turns: it answers each line with its result.
+
+    Tests that let a run choose the length of turns set `tells_discarded`: it then prints the part to discard as well.
+    """
+
+    tells_discarded: ClassVar[bool] = False
 
     host: FakeHost = field(kw_only=True)
     _asked: str = ""
+    _discarded: str = "0"
 
     def send(self, text: str) -> None:
         """Ask for a turn."""
-        self._asked = text.rsplit(maxsplit=1)[-1]
+        self._discarded, self._asked = text.split()
 
     def read_line(self, timeout: float) -> OutputLine:
         """Return the next line of the answer; see `Process.read_line`."""
@@ -262,6 +268,10 @@ class FakeProcess(StandInProcess):
             argv, self._asked = (*self.argv, "--seconds", self._asked), ""
             output = self.host.run(*argv, timeout=timeout)
             self.lines = output.stdout.decode("utf-8", "replace").splitlines()
+            if self.tells_discarded:
+                rate = next(line.split()[-1] for line in self.lines if "per_second" in line)
+                head = (f"discarded_seconds: {float(self._discarded):.9f}", f"discarded_rate: {rate}")
+                self.lines = [*head, *self.lines]
         return super().read_line(timeout)
 
 

@@ -10,6 +10,7 @@ from golden import PRINTED, assert_as_reviewed
 from runs import believable_run, make_run, make_trial, write
 
 from tare.model.trial import Caution, MeasuredValue, RawOutput, Turn
+from tare.model.turn_length import TurnChoice, TurnLength
 from tare.telemetry.host_reader import UsageReading
 from tare.telemetry.parquet import TelemetryRow
 from tare.telemetry.parquet import write as write_rows
@@ -141,3 +142,19 @@ def test_one_command_of_each_kind_is_shown_unless_all_are_requested(tmp_path: Pa
     shown = call("show", folder, trial.trial, "--all").out
     assert shown.count("$ load") == 60
     assert "more like it" not in shown
+
+
+def test_a_trial_shows_the_length_of_turns_that_its_run_has_chosen(tmp_path: Path, call: Call) -> None:
+    run = make_run([make_trial("native", 0, ())], folder=tmp_path / "run")
+    choice = TurnChoice(TurnLength(0.001, 0.005), (), (), 2.1)
+    [workload, *others] = run.record.workloads
+    record = replace(run.record, workloads=(replace(workload, turns=choice), *others))
+    folder = write(replace(run, record=record))
+    assert (
+        "Turns of 1 + 5 ms (discarded + counted), chosen by measurement.\n"
+        in call("show", folder, run.trials[0].trial).out
+    )
+    assert (
+        "chosen by measurement"
+        not in call("show", write(replace(run, folder=tmp_path / "two")), run.trials[0].trial).out
+    )

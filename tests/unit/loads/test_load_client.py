@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,9 +12,11 @@ from tare.hosts.facts import Clock
 from tare.loads.load_client import plan_turns
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.trial import Caution, RawOutput
+from tare.model.turn_length import TurnLength, TurnProbe
 from tare.plugins.workload import Workload
 from tare.runner.sanity_checks import client_cautions
 from tare.runner.values import read_values
+from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
@@ -26,10 +29,11 @@ GET = b"GET /file HTTP/1.1\r\nHost: 198.18.0.10:18080\r\n\r\n"
 def turn(
     requests: int = 300, seconds: float = 0.005, closes: int = 0, errors: str = NO_ERRORS, behind: float | None = None
 ) -> str:
+    before = "discarded_seconds: 0.001100000\ndiscarded_rate: 50000.000\n"
     late = "" if behind is None else f"behind: {behind:.9f}\n"
     first = "" if errors == NO_ERRORS else "error: Connection refused\n"
     return (
-        f"requests: {requests}\nseconds: {seconds:.9f}\ncpu_seconds: 0.002000000\n{late}bytes: 9\n"
+        f"requests: {requests}\nseconds: {seconds:.9f}\ncpu_seconds: 0.002000000\n{before}{late}bytes: 9\n"
         f"closes: {closes}\nerrors: {errors}\n{first}turn: done\n"
     )
 
@@ -55,7 +59,7 @@ def test_http_has_a_program_per_point_and_a_line_per_turn() -> None:
     where = "/usr/lib/tare/load_client http 198.18.0.10 18080"
     assert words(client) == f"{where} 1 /srv/tare-load-requests --body 4096 --poll 50 --patience 31"
     assert words(client, 1).startswith(f"{where} 50 ")
-    assert [each.told for each in client.started] == 2 * [21 * ["go 0.001 0.005\n"]]
+    assert [each.told for each in client.started] == 2 * [21 * ["go 0.005 0.005\n"]]
     assert [each[1:] for each in client.files] == 2 * [("/srv/tare-load-requests", b"%d\n%b" % (len(GET), GET))]
     assert [(each.label, each.warm_up) for each in raw] == [
         (f"clients {clients}", number == 0) for clients in (1, 50) for number in range(21)
@@ -95,15 +99,85 @@ def test_the_requests_of_a_user_are_sent_in_turns_of_the_usual_length() -> None:
     assert "--body" not in words(client)
 
 
+def test_probes_have_the_requested_lengths_at_the_middle_point() -> None:
+    lengths = (TurnLength(0.002, 0.01), TurnLength(0.0005, 0.02))
+    probes = tuple(Nginx(clients=(1, 50, 200)).probe_turns(serving(client := client_that_prints()), lengths))
+    assert " 50 /srv/tare-load-requests " in words(client)
+    told = ["go 0.005 0.008\n", "go 0.002 0.01\n", "go 0.001 0.02\n"]  # connections need at least 1 ms
+    assert [each.told for each in client.started] == [["go 0.005 0.008\n", *told[1:]]]
+    assert probes == 2 * (TurnProbe(0.0011, 50000.0, 0.005, 60000.0),)
+
+
+def test_probes_of_redis_find_their_key() -> None:
+    probes = tuple(
+        Redis(clients=(50,)).probe_turns(serving(client := client_that_prints()), (TurnLength(0.002, 0.01),))
+    )
+    assert len(probes) == 1
+    assert [b"SET" in text for *_, text in client.files] == [True, False]
+
+
+def test_several_clients_take_no_probes() -> None:
+    setup = replace(serving(client := client_that_prints()), extra_clients=(client_that_prints(),))
+    assert tuple(Nginx().probe_turns(setup, (TurnLength(0.002, 0.01),))) == ()
+    assert client.started == []
+
+
+@pytest.mark.parametrize(
+    ("workload", "measures"),
+    [
+        (Nginx(duration=0.02), ()),
+        (Nginx(duration=0.1, clients=(1,)), (0.002, 0.005, 0.01)),
+        (Nginx(duration=1.0, clients=(1,)), (0.005, 0.01, 0.02, 0.05)),
+        (Redis(duration=1.0, clients=(1, 200)), (0.01, 0.02, 0.05)),
+        (Redis(duration=20.0), ()),
+        (Nginx(duration=1.0, turn=0.005), ()),
+        (Nginx(duration=1.0, load="wrk"), ()),
+        (UserServer(duration=1.0), ()),
+        (Dhrystone(duration=0.2), (0.002, 0.005, 0.01, 0.02)),
+        (Dhrystone(passes=1000), ()),
+    ],
+)
+def test_a_length_can_be_chosen_that_gives_10_to_200_turns(workload: Workload, measures: tuple[float, ...]) -> None:
+    assert tuple(dict.fromkeys(each.measure_seconds for each in workload.turn_lengths)) == measures
+
+
+def test_the_first_part_is_never_shorter_than_the_usual_one() -> None:
+    assert {each.discard_seconds for each in Nginx().turn_lengths} == {0.005, 0.01}
+    assert {each.discard_seconds for each in Dhrystone().turn_lengths} == {0.01}
+
+
+def test_a_chosen_length_sets_turns_and_rounds() -> None:
+    workload = Redis(clients=(1,), duration=0.2).with_turn_length(TurnLength(0.002, 0.02))
+    assert (workload.rounds, workload.turn_length) == (10, TurnLength(0.002, 0.02))
+    measure(workload, client := client_that_prints())
+    assert client.started[-1].told == 11 * ["go 0.002 0.02\n"]
+    dhrystone = Dhrystone(turn=0.02)
+    assert (dhrystone.rounds, dhrystone.turn_length) == (10, TurnLength(0.01, 0.02))
+
+
+@pytest.mark.parametrize(
+    ("create", "reason"),
+    [
+        (lambda: Dhrystone(discard=0.001), "discard is the first part of a turn: give turn, too"),
+        (lambda: Dhrystone(passes=1, turn=0.01), "turn is of programs that stay resident"),
+        (lambda: Nginx(load="wrk", turn=0.01), "turn is of programs that stay resident"),
+        (lambda: Redis(load="redis-benchmark", turn=0.01), "turn is of programs that stay resident"),
+    ],
+)
+def test_settings_of_turns_without_short_turns_are_rejected(create: Callable[[], Workload], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        create()
+
+
 @pytest.mark.parametrize(
     ("duration", "clients", "discarded", "measured", "rounds"),
     [
-        (0.002, 1, 0.001, 0.002, 1),
-        (0.1, 1, 0.001, 0.005, 20),
-        (1.0, 50, 0.001, 0.005, 200),
-        (10.0, 50, 0.001, 0.05, 200),
+        (0.002, 1, 0.005, 0.002, 1),
+        (0.1, 1, 0.005, 0.005, 20),
+        (1.0, 50, 0.005, 0.005, 200),
+        (10.0, 50, 0.005, 0.05, 200),
         # At least a response that does not count, and two that do, on each connection.
-        (1.0, 200, 0.004, 0.008, 125),
+        (1.0, 200, 0.005, 0.008, 125),
         (1.0, 1000, 0.02, 0.04, 25),
     ],
 )
@@ -112,7 +186,7 @@ def test_turns_measure_for_the_duration_together(
 ) -> None:
     plan = plan_turns(duration, clients)
     assert plan.discard_seconds(clients) == pytest.approx(discarded)
-    assert plan.discard_seconds(1) == 0.001
+    assert plan.discard_seconds(1) == 0.005
     assert plan.measure_seconds == pytest.approx(measured)
     assert plan.rounds == rounds
 

@@ -18,6 +18,7 @@ from tare.hosts.host import Host, Process
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
 from tare.model.trial import Output
+from tare.model.turn_length import TurnLength
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
@@ -83,6 +84,15 @@ def test_a_real_run_is_verified_and_its_output_is_read(workload: Workload, built
     assert {len(value.turns) for value in values} == {workload.rounds}
     assert {value.metric for value in values} == {metric.name for metric in workload.metrics}
     assert all(value.value > 1e4 for value in values)
+
+
+@pytest.mark.parametrize("workload", [Dhrystone(), Whetstone(), Ramspeed(("float",), (), 1024 * 1024)])
+def test_a_turn_prints_the_speed_of_its_part_to_discard(workload: Workload, built: Path) -> None:
+    lengths = (TurnLength(0.005, 0.01),) * 5
+    probes = list(workload.probe_turns(setup_with(Inside(built)), lengths))
+    assert len(probes) == 5
+    assert all(each.discarded_seconds > 0 and each.measured_seconds > 0 for each in probes)
+    assert any(0.1 < each.discarded_rate / each.measured_rate < 10 for each in probes)
 
 
 @pytest.mark.parametrize("workload", [Dhrystone(), Whetstone(), Ramspeed()])

@@ -132,6 +132,11 @@ def test_responses_of_http_are_parsed_to_their_end(
             assert int(turn["requests"]) > 0
             assert float(turn["seconds"]) >= 0.005
             assert float(turn["cpu_seconds"]) > 0
+            assert float(turn["discarded_seconds"]) >= 0.001
+            assert float(turn["discarded_rate"]) * float(turn["discarded_seconds"]) == pytest.approx(
+                round(float(turn["discarded_rate"]) * float(turn["discarded_seconds"])), abs=0.01
+            )  # a whole number of responses, the last of which begins the window
+            assert float(turn["discarded_rate"]) > 0
             assert (turn["closes"], turn["errors"]) == ("0", NO_ERRORS)
             assert int(turn["bytes"]) % len(answer) == 0
 

@@ -25,6 +25,7 @@ from runs import COSTS, believable_run, isolation_by_plugins, with_cpu_time
 from tare.model.machine import Tuning
 from tare.model.run_folder import Run
 from tare.model.trial import LoweredSetting
+from tare.model.turn_length import TurnChoice, TurnLength
 from tare.report.terminal import cpu_cost_table, describe_conclusion, headline_table
 from tare.report.writer import find_renderer
 from tare.statistics.summarize import summarize
@@ -44,7 +45,11 @@ def run() -> Run:
     """The believable run with the facts that only some runs have."""
     run = with_cpu_time(believable_run())
     room = "an instance has 1 CPU and 64 MiB of memory"
-    lowered = replace(run.record.workloads[1], lowered=(LoweredSetting("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room),))
+    lowered = replace(
+        run.record.workloads[1],
+        lowered=(LoweredSetting("sizes", '["4KiB", "8KiB"]', '["4KiB"]', room),),
+        turns=TurnChoice(TurnLength(0.001, 0.005), (), (), 2.1),
+    )
     record = replace(
         run.record,
         workloads=(run.record.workloads[0], lowered, *run.record.workloads[2:]),

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 from fakes import TICKS, Bench, Watcher
 
-import tare.loads.turns
 import tare.runner.trial
 import tare.runner.turn_scheduler
+from tare.loads.cpu_programs import ComputeWorkload
+from tare.model.turn_length import TurnLength
+from tare.workloads.ramspeed import Ramspeed
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +27,8 @@ def _ticking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _ten_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let dhrystone and ramspeed have ten turns, as most tests here count them."""
-    monkeypatch.setattr(tare.loads.turns, "COMPUTE_TURN_SECONDS", 0.02)
+    for workload in (ComputeWorkload, Ramspeed):
+        monkeypatch.setattr(workload, "usual_turn", TurnLength(0.01, 0.02))
 
 
 @pytest.fixture

@@ -231,8 +231,8 @@ def test_a_measurement_is_divided_into_turns(workload: Workload, rounds: int) ->
         (Nginx(clients=(1,), duration=3.0, load="wrk"), 0.1 + 16 * (0.2 + 0.02)),
         (NginxLatency(rates=(500, 1000), duration=2.0), 0.2 + 2 * (2.0 + 0.2 + 0.02)),  # a tenth of a turn before
         # What is discarded, what counts, and the rest until all responses have arrived.
-        (Nginx(clients=(1, 50)), 2 * 0.05 + 201 * (0.00702 + 0.008)),
-        (Redis(clients=(1, 200), duration=0.1), 0.1 + 2 * (2 * 0.05 + 14 * (0.01002 + 0.017))),
+        (Nginx(clients=(1, 50)), 2 * 0.05 + 201 * (0.01102 + 0.012)),
+        (Redis(clients=(1, 200), duration=0.1), 0.1 + 2 * (2 * 0.05 + 14 * (0.01402 + 0.018))),
         (redis_benchmark(clients=(1, 50)), 0.1 + 4 * 1.1 + 2 * 12 * 0.06),  # probes and connecting
         (redis_benchmark(operations=("GET",), clients=(1000,), duration=3.0), 0.1 + 3.75 + 6 * 0.78),
         (Pgbench(), 8 * 1.0 + 4 * 12 * (0.05 + 0.2)),  # filling, probes and connecting

@@ -380,4 +380,6 @@ def files_to_upload(suite: Suite) -> dict[str, str]:
 
 def estimate_measuring_seconds(suite: Suite, numbers: Blocks) -> float:
     """Return the estimated seconds that a machine needs for these blocks."""
-    return estimate_total_seconds(select_blocks(suite, numbers), DurationEstimates(suite.by_name).seconds_of)
+    return estimate_total_seconds(
+        select_blocks(suite, numbers), DurationEstimates(suite.by_name, control=suite.control).seconds_of
+    )

@@ -31,7 +31,7 @@ from tare.report.overview import create_overview, draw_page_figure
 from tare.report.problems import describe_steadiness, find_failures
 from tare.report.rendering import render_page
 from tare.report.tradeoff import draw_page_figures
-from tare.report.trial_facts import LimitRow, density_stops, describe_lowered, limit_rows
+from tare.report.trial_facts import LimitRow, density_stops, describe_lowered, describe_turns, limit_rows
 from tare.statistics.anytime import min_value_count
 from tare.statistics.cells import Cell
 from tare.statistics.ranking import rankings
@@ -235,7 +235,7 @@ def _workload_section(summary: Summary, run: Run, record: WorkloadRecord, source
         "record": record,
         "titles": {metric.name: metric.title for metric in record.metrics},
         "rules": summary.rules_of(workload),
-        "lowered": describe_lowered(record.lowered),
+        "lowered": " ".join(filter(None, (describe_lowered(record.lowered), describe_turns(record)))),
         "steadiness": describe_steadiness(summary, workload),
         "drawings": draw_workload(summary, run, record) if len(summary.stacks) <= MAX_DRAWN else (),
         "ends": density_stops(run, record),
