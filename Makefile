@@ -1,6 +1,6 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    every test, linters and types included
-# make alone   the tests that start no engine; make engines: those that do; make check: linters and types
+# make alone   the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
 # make docs    write the lists of plug-ins in docs, the JSON Schema of suites, the manual page and shell completion
@@ -39,6 +39,9 @@ SERVERS := prometheus
 # The contract tests that are about technologies with an inside, and need no daemon and no registry.
 POD_TESTS := $(patsubst %,tests/contract/test_%.py,technologies lifecycle hosts command server_of_yours)
 
+# Of whole runs, those that use a daemon.
+RUNS_OF_DAEMONS := tests/system/test_shell.py
+
 TARE := .venv/bin/tare
 WITH_ENGINES := tests/lab/with-engines
 SCRIPTS := $(filter-out %.py %/__pycache__ %/kube %/shims,$(wildcard tests/lab/* tests/lab/shims/*))
@@ -49,7 +52,7 @@ CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellche
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines engines-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
+.PHONY: demo test quick alone engines runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -59,9 +62,9 @@ demo: setup
 		'  $(TARE) try --package sysbench -- sysbench cpu --time=1 run' '      a command of yours on every stack' \
 		'  $(TARE) run examples/full.toml --serve' '      every workload, with the report in a browser' >&2
 
-# Two lanes side by side, as each of the two works on one CPU. All targets run, whatever fails.
+# In two lanes side by side. All targets run, whatever fails.
 test: setup test-packages servers
-	@.venv/bin/python tests/support/lanes.py alone,engines-ssh unikernel,check,engines
+	@.venv/bin/python tests/support/lanes.py engines alone runs runs-ssh check unikernel
 
 quick: check
 	.venv/bin/pytest -m "not lab and not machine" tests/unit
@@ -72,11 +75,15 @@ alone: setup test-packages
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" $$(grep -rl --include="test_*.py" "mark.machine" tests)
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" \
+		$$(grep -rl --include="test_*.py" "mark.machine" tests/contract tests/unit) $(RUNS_OF_DAEMONS)
 
-# Of those, what runs on machines over SSH: beside the others, as its locks and networks are its own. To collect the
-# tests of all files takes half a minute.
-engines-ssh: setup test-packages
+# Whole runs need no daemons: beside the others, as each run's locks and networks are its own.
+runs: setup test-packages servers
+	.venv/bin/pytest -m "machine and not ssh and not lab" $(RUNS_OF_DAEMONS:%=--ignore=%) tests/system
+
+# What runs on machines over SSH, likewise. To collect the tests of all files takes half a minute.
+runs-ssh: setup test-packages
 	.venv/bin/pytest -m "machine and ssh and not lab" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
 
 unikernel: setup test-packages

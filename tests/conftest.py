@@ -85,10 +85,16 @@ def ssh_image() -> Image:
     return _image("ssh_image")
 
 
+@pytest.fixture(scope="session")
+def disks_there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The disks of the machines over SSH: what one module has copied there, which takes seconds, the next one has."""
+    return tmp_path_factory.mktemp("disks")
+
+
 @pytest.fixture(scope="module")
-def there(tmp_path_factory: pytest.TempPathFactory, ssh_image: Image) -> Iterator[Lab]:
+def there(tmp_path_factory: pytest.TempPathFactory, disks_there: Path, ssh_image: Image) -> Iterator[Lab]:
     """Machines over SSH, in namespaces of this one."""
-    with lab(tmp_path_factory.mktemp("lab"), ssh_image) as found:
+    with lab(tmp_path_factory.mktemp("lab"), disks_there, ssh_image) as found:
         yield found
 
 

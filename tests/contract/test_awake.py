@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import pytest
-from waiting import wait_until
+from waiting import ENOUGH_SECONDS, wait_until
 
 from tare.hosts.awake import AwakeCpus
 from tare.hosts.cgroups import parse_layout
+from tare.hosts.ledger import read_pending_undos
+from tare.hosts.local import LocalHost
 from tare.runner.context import RunContext
 from tare.telemetry.turn_cpu import parse_schedstat
 
@@ -68,6 +71,20 @@ def test_a_busy_program_loses_next_to_nothing_to_the_threads_that_spin(testbed: 
         os.sched_setaffinity(0, usual)
         awake.close()
     assert spun < 0.2
+
+
+def test_clean_ends_the_threads_of_a_killed_run_whatever_wants_their_cpu(testbed: RunContext) -> None:
+    """The kernel gives them next to no CPU time meanwhile, and without any they cannot end."""
+    awake, host = AwakeCpus(testbed.ledger, (CPU,), NAME), LocalHost()
+    busy = ("setsid", "taskset", "-c", str(CPU), "sh", "-c", "echo busy; while :; do :; done")
+    with awake.keep_awake(), ExitStack() as stack:
+        ledger = testbed.ledger.path
+        [undo] = [each for each in read_pending_undos(ledger.parent)[ledger].entries if str(group()) in each]
+        for _ in range(6):
+            stack.enter_context(host.spawn(*busy)).read_line(ENOUGH_SECONDS)
+        host.run(*undo, timeout=ENOUGH_SECONDS)
+        assert not group().exists()
+    awake.close()
 
 
 def test_no_cpus_need_no_program(testbed: RunContext) -> None:

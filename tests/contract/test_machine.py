@@ -80,8 +80,8 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
 def test_a_machine_that_requests_no_address_times_out_with_its_console(
     micro: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
-    machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=24.0)
-    what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 20 s"
+    machine = replace(micro, arguments=f"{micro.arguments} address=198.18.7.7", timeout=12.0)
+    what = f"machine: {machine.kernel} did not boot: it asked for no address by DHCP for 10 s"
     with nothing_left():
         with start_stack(
             testbed, spec_of(testbed, micro), TrialLog()

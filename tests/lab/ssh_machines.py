@@ -88,6 +88,7 @@ class Lab:
 
     ssh_config: Path
     folder: Path
+    disks: Path
     to_server: Link
     between: Link
     image: Image
@@ -131,7 +132,7 @@ class Lab:
     def reboot(self, name: str) -> None:
         """End all that runs on a machine, such as `server`, at once, and start it again: what is on its disk stays."""
         self.running[name].close()
-        self.running[name].enter_context(sshd(self.folder, self.image, f"tare-test-{name}"))
+        self.running[name].enter_context(sshd(self.folder, self.disks, self.image, f"tare-test-{name}"))
 
     def left(self) -> str:
         """Return what is left on the machines: namespaces, links, mounts, folders of instances, routes."""
@@ -159,8 +160,8 @@ def machines_recipe() -> Recipe:
 
 
 @contextmanager
-def lab(folder: Path, image: Image) -> Iterator[Lab]:
-    """Make the machines; all of it is gone after the block."""
+def lab(folder: Path, disks: Path, image: Image) -> Iterator[Lab]:
+    """Make the machines; all of it is gone after the block, but for what is on their disks, in the folder `disks`."""
     config = folder / "ssh_config"
     make_keys(folder, ("198.19.240.2", "198.19.241.2", "198.19.242.1", "198.19.243.2"))
     with ExitStack() as stack:
@@ -180,8 +181,8 @@ def lab(folder: Path, image: Image) -> Iterator[Lab]:
         config.write_text("".join(blocks))
         running = {name: stack.enter_context(ExitStack()) for name in _NAMES}
         for name, own in running.items():
-            own.enter_context(sshd(folder, image, f"tare-test-{name}"))
-        yield Lab(config, folder, to_server, between, image, running)
+            own.enter_context(sshd(folder, disks, image, f"tare-test-{name}"))
+        yield Lab(config, folder, disks, to_server, between, image, running)
 
 
 def spaces(machine: str) -> tuple[str, ...]:
@@ -200,11 +201,11 @@ def server(folder: Path) -> tuple[str, ...]:
 
 
 @contextmanager
-def sshd(folder: Path, image: Image, machine: str) -> Iterator[Process]:
+def sshd(folder: Path, disks: Path, image: Image, machine: str) -> Iterator[Process]:
     """Run the SSH server of a machine."""
-    place, disk = folder / machine, folder / f"{machine}-disk"
+    place, disk = folder / machine, disks / machine
     for each in (place, disk):
-        each.mkdir(exist_ok=True)
+        each.mkdir(parents=True, exist_ok=True)
     start = ("sh", "-c", _START, "sh", str(image.root), str(place), str(disk), machine)
     with _HOST.spawn(*spaces(machine), *start, *server(folder)) as process:
         reach = ("ssh", "-F", str(folder / "ssh_config"), "-o", "ConnectTimeout=1", machine, "true")

@@ -121,7 +121,7 @@ def test_guests_run_on_kvm_beside_containers_and_a_unikernel(tmp_path: Path) -> 
 def test_a_nested_stack_is_prepared_on_a_machine_over_ssh(tmp_path: Path) -> None:
     """The disk of the machine around the container is made over there, and found again by the next block."""
     suite = tmp_path / "suite.toml"
-    with lab(tmp_path, ensure_image(print, machine_recipe())) as there:
+    with lab(tmp_path, tmp_path / "disks", ensure_image(print, machine_recipe())) as there:
         reach = f'[hosts.server]\nssh = "tare-test-server"\nssh_config = "{there.ssh_config}"\n'
         suite.write_text(TWO_LAYERS + reach, encoding="utf-8")
         run = done(suite, tmp_path / "run")

@@ -1,8 +1,9 @@
-"""Run make's targets in lanes side by side, all of them whatever fails, and list at the end what failed.
+"""Run make's targets, two at a time and all of them whatever fails, and list at the end what failed.
 
-    lanes.py check,alone unikernel,engines
+    lanes.py engines alone runs check
 
-Each argument is a lane: its targets run one after another. What a target prints goes to a file in FOLDER.
+Each of two lanes takes the next target when it is done with the one before: long ones come first, so that the lanes end
+at about the same time. What a target prints goes to a file in FOLDER.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(".venv/tests")
+_LANES = 2  # each target keeps about one CPU busy
 _EVERY_SECONDS = 30.0
 _TAIL_LINES = 40
 _COUNTED = ("failed", "passed", "skipped", "error", "errors")
@@ -72,13 +74,14 @@ def closing_line(outcomes: Sequence[Outcome], seconds: float) -> str:
     return f"===== {', '.join(words) or 'passed'} in {seconds:.0f} s ====="
 
 
-def main(lanes: Sequence[str]) -> int:
-    """Run the lanes, print how they stand now and then, and at the end what failed; return the exit code."""
+def main(targets: Sequence[str]) -> int:
+    """Run the targets, print how they stand now and then, and at the end what failed; return the exit code."""
     began = time.monotonic()
     FOLDER.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     running: dict[str, Path] = {}
-    threads = [threading.Thread(target=_lane, args=(lane.split(","), running, outcomes)) for lane in lanes]
+    waiting = iter(targets)  # which each lane takes its next target from
+    threads = [threading.Thread(target=_lane, args=(waiting, running, outcomes)) for _ in range(_LANES)]
     for thread in threads:
         thread.start()
     said = began
@@ -98,19 +101,23 @@ def main(lanes: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _lane(targets: Sequence[str], running: dict[str, Path], outcomes: list[Outcome]) -> None:
-    for target in targets:
-        path = running[target] = FOLDER / f"{target}.txt"
-        began = time.monotonic()
-        with path.open("w", encoding="utf-8") as file:
-            command = ("make", "--no-print-directory", "--keep-going", target)
-            code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-        del running[target]
-        done = outcome(target, code, _text(path), time.monotonic() - began)
-        outcomes.append(done)
-        if code:
-            _say("\n".join(_text(path).splitlines()[-_TAIL_LINES:]))
-        _say(f"{target}: {closing_line([done], done.seconds).strip('= ')}; all it printed: {path}")
+def _lane(waiting: Iterator[str], running: dict[str, Path], outcomes: list[Outcome]) -> None:
+    for target in waiting:
+        _run(target, running, outcomes)
+
+
+def _run(target: str, running: dict[str, Path], outcomes: list[Outcome]) -> None:
+    path = running[target] = FOLDER / f"{target}.txt"
+    began = time.monotonic()
+    with path.open("w", encoding="utf-8") as file:
+        command = ("make", "--no-print-directory", "--keep-going", target)
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+    del running[target]
+    done = outcome(target, code, _text(path), time.monotonic() - began)
+    outcomes.append(done)
+    if code:
+        _say("\n".join(_text(path).splitlines()[-_TAIL_LINES:]))
+    _say(f"{target}: {closing_line([done], done.seconds).strip('= ')}; all it printed: {path}")
 
 
 def _text(path: Path) -> str:

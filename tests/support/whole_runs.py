@@ -37,7 +37,7 @@ blocks = 1
 [[workloads]]
 use = "nginx"
 clients = [5]
-duration = "1s"
+duration = "200ms"
 """
 # What a run of tare's own fakes takes depends on nothing but tare; this one hangs in its first trial for a minute.
 HANGING = """\

@@ -57,6 +57,7 @@ def test_what_is_there_is_listed_by_kind_and_nothing_is_removed(tare: Call, home
 
 def test_two_lists_in_json_differ_by_what_was_made_between_them(tare: Call, link: str) -> None:
     found = json.loads(tare("clean", "--check", "--json").stdout)
+    assert not any("\n" in kind for kind in found["ours"])  # no script is a name
     assert link in found["ours"]["links"]
     assert any(line.startswith("kernel/pid_max = ") for line in found["settings"]["sysctl"])
     before = set(found["settings"]["sysctl"])

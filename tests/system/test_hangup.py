@@ -32,7 +32,7 @@ blocks = 2
 
 [[workloads]]
 use = "dhrystone"
-duration = "1s"
+duration = "400ms"
 """
 # Whoever started these tests may ignore the signal, and what is started inherits that.
 HEARS = ("env", "--default-signal=HUP")

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 WATCHED = """\
 [suite]
 stacks = ["native", "crun"]
-blocks = 12
+blocks = 5
 until = "blocks"
 seed = 5
 
@@ -41,7 +41,7 @@ def test_values_arrive_while_a_run_goes_on_and_the_last_page_stays(begin: Begin,
         expect(page.locator(".kicker")).to_contain_text("unfinished")
         assert tare.poll() is None
         expect(page.locator(".kicker")).not_to_contain_text("unfinished")
-        expect(page.locator("table.matrix tbody tr", has_text="crun")).to_contain_text("n=12")
+        expect(page.locator("table.matrix tbody tr", has_text="crun")).to_contain_text("n=5")
         assert tare.wait(ENOUGH_SECONDS) == 0
     assert {trial.status for trial in load_run(tmp_path / "run").trials} == {"ok"}
     assert 'http-equiv="refresh"' not in (tmp_path / "run/report/index.html").read_text()

@@ -126,7 +126,7 @@ def test_what_a_killed_run_left_is_removed_by_clean_and_the_run_can_go_on(
 
 
 def test_the_load_of_a_killed_run_dies_with_it(begin: Begin, tare: Call, tmp_path: Path, ready_home: Path) -> None:
-    (tmp_path / "long.toml").write_text(SERVED.replace('"1s"', '"40s"'))
+    (tmp_path / "long.toml").write_text(SERVED.replace("200ms", "40s"))
     with begin("run", "long.toml", "--out", tmp_path / "run") as process:
         mark = f"TARE_CLIENT=tare-{process.pid:x}-client"
         wait_in_run(process, tmp_path, lambda: [name for name in carrying(mark) if name not in ("supervise", "probe")])

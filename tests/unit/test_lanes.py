@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lanes.main(["bad,good", "tests"]) == 1
+    assert lanes.main(["bad", "good", "tests"]) == 1
     *before, took, closing = capsys.readouterr().out.splitlines()
     assert closing.startswith("===== 2 failed, 28 passed, 9 skipped in ")
     assert {word.split()[0] for word in took.removeprefix("took: ").split(", ")} == {"bad", "good", "tests"}
@@ -47,5 +47,5 @@ def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.Captu
 
 
 def test_without_a_failure_the_command_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert lanes.main(["good,types"]) == 0
+    assert lanes.main(["good", "types"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("===== 20 passed in ")

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -212,10 +212,15 @@ def take_inventory(programs: Collection[str], list_commands: Iterable[tuple[str,
     with ThreadPoolExecutor() as pool:  # a client whose daemon does not run takes seconds to fail
         texts = pool.map(lambda words: read_command_output(*words), commands)
         listed = {
-            " ".join(words): filter_tare_names(re.split(r"[\s,]+", text))
+            _kind_of_command(words): filter_tare_names(re.split(r"[\s,]+", text))
             for words, text in zip(commands, texts, strict=True)
         }
     return HostInventory(ours | listed)
+
+
+def _kind_of_command(words: Sequence[str]) -> str:
+    """Return the name of a list command: its words, or those that its shell script is given."""
+    return " ".join(words[3:] if words[:2] == ("sh", "-c") else words)
 
 
 def read_settings() -> Mapping[str, frozenset[str]]:

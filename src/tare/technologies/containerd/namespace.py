@@ -15,7 +15,13 @@ from tare.hosts.host import Host
 from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.model.image import Image
 
-CONNECT = "--connect-timeout=5s"
+# Without a socket, ctr would try to connect until its time-out.
+_IF_SOCKET = """
+socket=${CONTAINERD_ADDRESS:-/run/containerd/containerd.sock}
+[ -S "$socket" ] || { echo "ctr: failed to dial \\"$socket\\": no such socket" >&2; exit 1; }
+exec "$0" "$@"
+"""
+CONNECT = ("sh", "-c", _IF_SOCKET, "ctr", "--connect-timeout=5s")
 _SECONDS = 60.0
 _IMPORT_SECONDS = 900.0
 # A link to an open descriptor saves a copy of the archive: the tmpfs on /mnt may hide the archive's folder.

@@ -86,7 +86,7 @@ class Containerd(Technology):
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ctr": "containerd", "ip": "iproute2"}
     process_names: ClassVar[tuple[str, ...]] = ("containerd-shim",)
-    list_commands = (("ctr", CONNECT, "namespaces", "list", "--quiet"),)
+    list_commands = ((*CONNECT, "namespaces", "list", "--quiet"),)
     network_path = "bridge"
     variant_setting = "runtime"
 
@@ -119,7 +119,7 @@ class Containerd(Technology):
         """Return the daemon's version; "" if the client is not installed or the daemon does not respond."""
         if not first_line(host, "sh", "-c", "command -v ctr"):
             return ""
-        command = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "version")
+        command = ContainerdNamespace("", self.address).client_command(*CONNECT, "version")
         printed = host.run(*command, timeout=_SECONDS, check=False).text
         return printed.partition("Server:")[2].partition("Version:")[2].partition("\n")[0].strip().removeprefix("v")
 
@@ -128,7 +128,7 @@ class Containerd(Technology):
         return find_missing_tools(host, self.tools) or self._daemon_problems(host) or self._runtime_problems(host)
 
     def _daemon_problems(self, host: Host) -> tuple[Problem, ...]:
-        command = ContainerdNamespace("", self.address).client_command("ctr", CONNECT, "namespaces", "list", "--quiet")
+        command = ContainerdNamespace("", self.address).client_command(*CONNECT, "namespaces", "list", "--quiet")
         output = host.run(*command, timeout=_SECONDS, check=False)
         if output.exit_code:
             return (daemon_problem(output.stderr.decode("utf-8", "replace")),)
