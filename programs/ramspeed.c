@@ -13,8 +13,8 @@
  * With --turns, the program stays resident and measures for each line `DISCARDED_SECONDS SECONDS` on standard input:
  * first for a time that does not count, while caches and address translations are cold, then for a time that does. A
  * turn of `mem` works on one window of the arrays after the other, so that a window is only in the caches that still
- * hold it after all other windows; it also prints the speed in the first part. A turn of `mark` gives each block an
- * equal part of the time.
+ * hold it after all other windows, and checks one of four operations: checks of all took as long as the turn. It also
+ * prints the speed in the first part. A turn of `mark` gives each block an equal part of the time.
  *
  * After each operation every element is compared with what it must be (for reading: the sum of all that was read).
  * All values are small whole numbers, so that double precision holds them without error. A mismatch is named on
@@ -249,6 +249,7 @@ struct windows {
     union element *arrays[ARRAYS];
     size_t count; /* elements of a window */
     long steps;   /* operations so far */
+    long cycles;  /* sequences of all operations so far */
 };
 
 /* Check every element of a window of c, like `measure_mem`, but without divisions: checks must not outlast turns. */
@@ -264,28 +265,33 @@ static void check_window(enum kind kind, enum operation operation, const union e
     }
 }
 
-/* Work on the next window; return the seconds, after checking every element of c. Set the operation. */
-static double measure_window(const struct settings *settings, struct windows *windows, enum operation *operation) {
+/* Work on the next window; return the seconds. If `checked`, check every element of c. Set the operation. */
+static double measure_window(const struct settings *settings, struct windows *windows, enum operation *operation,
+                             bool checked) {
     size_t first = (size_t)(windows->steps % WINDOWS) * windows->count;
     *operation = (enum operation)((windows->steps + windows->steps / WINDOWS) % OPERATIONS);
     union element *c = windows->arrays[2] + first;
     double start_seconds = now_seconds();
     kernels[settings->kind][*operation](windows->arrays[0] + first, windows->arrays[1] + first, c, windows->count);
     double seconds = now_seconds() - start_seconds;
-    check_window(settings->kind, *operation, c, first, windows->count);
+    if (checked)
+        check_window(settings->kind, *operation, c, first, windows->count);
     windows->steps++;
     return seconds;
 }
 
-/* Work on one window with each operation; add the seconds of each to `seconds`, and return those of all. */
+/* Work on one window with each operation, of which one is checked, another one each time; add the seconds of each to
+ * `seconds`, and return those of all. */
 static double run_cycle(const struct settings *settings, struct windows *windows, double seconds[OPERATIONS]) {
     enum operation operation;
     double sum = 0;
     for (int i = 0; i < OPERATIONS; i++) {
-        double of_window = measure_window(settings, windows, &operation);
+        bool checked = i == (windows->cycles + windows->cycles / OPERATIONS) % OPERATIONS; /* in time, all windows */
+        double of_window = measure_window(settings, windows, &operation, checked);
         seconds[operation] += of_window;
         sum += of_window;
     }
+    windows->cycles++;
     return sum;
 }
 

@@ -98,8 +98,10 @@ class ShortTurnWorkload(Workload):
         return TurnLength(self.discard or usual.discard_seconds, self.turn or usual.measure_seconds)
 
     def with_turn_length(self, length: TurnLength) -> Self:
-        """Return a copy whose turns have this length."""
-        return replace(self, turn=length.measure_seconds, discard=length.discard_seconds)
+        """Return a copy whose turns have this length, and take as long together as they do now."""
+        rounds = math.ceil(self.rounds * self.turn_length.seconds / length.seconds)
+        turns = {"turn": length.measure_seconds, "discard": length.discard_seconds}
+        return replace(self, **turns, duration=rounds * length.measure_seconds)
 
     @property
     def turn_lengths(self) -> Sequence[TurnLength]:

@@ -184,6 +184,11 @@ class SharedInstances:
         running.is_used = running.is_used or not self._workloads[workload].workload.leaves_instance_fresh
         self._running[stack] = running
 
+    def remove(self, stack: str) -> None:
+        """Remove the running instance of a stack, if there is one."""
+        if running := self._running.pop(stack, None):
+            running.exits.close()
+
     def close(self) -> None:
         """Remove all instances."""
         running, self._running = self._running, {}

@@ -22,6 +22,7 @@ from tare.runner.context import InstanceSpec
 from tare.runner.layers import StartedLayer
 from tare.runner.shared_instances import InstanceState, RunningInstance, SharedInstances
 from tare.suites.suite import Suite
+from tare.workloads.startup import Startup
 
 WORKLOADS = ("startup", "dhrystone", "whetstone")
 
@@ -54,6 +55,22 @@ def test_workloads_take_turns_in_being_the_first_in_an_instance(bench: Bench) ->
     bench.work(suite("a:", "b:", blocks=8, workloads=WORKLOADS, instances="shared"))
     first = {trial.workload for trial in bench.all_trials if trial.workload != "startup" and not trial.reused}
     assert first == {"dhrystone", "whetstone"}
+
+
+def test_no_start_is_timed_right_after_the_removal_of_the_stack(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, take = list[tuple[str, str, bool]](), SharedInstances.take
+
+    def note(shared: SharedInstances, workload: str, stack: str) -> RunningInstance | None:
+        taken.append((workload, stack, stack in shared._running))
+        return take(shared, workload, stack)
+
+    monkeypatch.setattr(SharedInstances, "take", note)
+    asked = suite("a:", "b:", blocks=2, workloads=WORKLOADS, instances="shared")
+    startup, *others = asked.workloads
+    bench.work(replace(asked, workloads=(replace(startup, workload=Startup(starts=3)), *others)))
+    starts = [was_running for workload, _, was_running in taken if workload == "startup"]
+    assert (len(starts), any(starts)) == (3 * (2 * 3 + 1), False)  # with a warm-up of each
+    assert any(was_running for workload, _, was_running in taken if workload == "whetstone")
 
 
 def test_after_a_failure_the_next_workload_gets_a_fresh_instance(bench: Bench) -> None:
