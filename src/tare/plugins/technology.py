@@ -167,6 +167,7 @@ class Technology(ABC):
       inner layers on its machine over SSH.
     - `has_volumes`: its instances get a data volume if `LaunchRequest.volume_bytes` requests one.
     - `starts_quickly`: an instance is ready within a few seconds, so that `tare try` includes it by default.
+    - `settle_seconds`: the time after its start in which an instance works slower than later. Turns wait for its end.
     - `short_name`: another name in suites; "" if there is none.
     - `variant_setting`: the setting whose value may follow either name after a hyphen, so that `pod-gvisor` (`pod`
       with `runtime_class = "gvisor"`) needs no table in a suite; "" if there is none.
@@ -186,6 +187,7 @@ class Technology(ABC):
     provisions_machine: ClassVar[bool] = False
     has_volumes: ClassVar[bool] = False
     starts_quickly: ClassVar[bool] = True
+    settle_seconds: ClassVar[float] = 0.0
     short_name: ClassVar[str] = ""
     variant_setting: ClassVar[str] = ""
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"

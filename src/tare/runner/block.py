@@ -181,6 +181,8 @@ class BlockRunner:
                     if options.choose and not first:
                         planned, passes = self._choose_turn_length([*stay, *come], planned, options)
                         workload = planned.workload
+                    if not workload.runs_exclusively:
+                        time.sleep(max(0.0, *(each.settled_at - time.monotonic() for each in (*stay, *come))))
                     turns.run_turns([*stay, *come], first)
                     # With groups, the baseline measures once with each of them: more passes would multiply its time.
                     _run_more_passes(turns, come, workload.rounds, passes if len(groups) == 1 else _ONCE, first)

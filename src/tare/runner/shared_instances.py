@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tare.hosts.cgroups import unreclaimable_bytes
 from tare.hosts.facts import has_private_kernel, parse_meminfo
@@ -73,6 +73,7 @@ class RunningInstance:
     """Started stack, which `exits` removes. `commands` and `cautions` are those of its start.
 
     `is_used` tells whether a workload was measured in it. `memory_bytes` is its latest footprint, 0 if unknown.
+    `started_at` is on the monotonic clock.
     """
 
     layers: StartedLayers
@@ -81,6 +82,7 @@ class RunningInstance:
     cautions: tuple[Caution, ...] = ()
     is_used: bool = False
     memory_bytes: int = 0
+    started_at: float = field(default_factory=time.monotonic)
     _before: InstanceState | None = None
     _has_kernel: bool = False
     _group: str = ""  # folder of the control group that counts the instance's memory; "" without one

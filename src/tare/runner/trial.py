@@ -20,7 +20,7 @@ from tare.hosts.filesystems import (
     read_used_file_systems,
 )
 from tare.model.errors import TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
-from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
+from tare.model.trial import Caution, LimitsCheck, RawOutput, Status, Trial, Turn
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
@@ -187,6 +187,11 @@ class TrialRun:
                 self.shared.keep(name, self.step.stack, running)
         self._close()
 
+    @property
+    def settled_at(self) -> float:
+        """The time, on the monotonic clock, from which its instance works as fast as ever; 0 without an instance."""
+        return self._running.started_at + max(each.settle_seconds for each in self.spec.stack) if self._running else 0.0
+
     def measure_from(self, first_round: int) -> None:
         """Begin to measure. The baseline is measured once with each group where a block has several groups."""
         if self.live and not self.log.turns:
@@ -251,7 +256,11 @@ class TrialRun:
             self._abort(f"{error} (fix: {error.hint})" if error.hint else str(error), status="skipped")
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
-                self.log.raw.append(_convert_failed_output(error.output))
+                text, seconds = (
+                    (error.output.stdout + error.output.stderr).decode("utf-8", "replace"),
+                    error.output.seconds,
+                )
+                self.log.raw.append(RawOutput("failed command", error.output.argv, text, seconds))
             self.log.raw += (*self._server.final_output(), *self._sidecars.final_output())
             why = "" if self._services_stayed else self._failure_reason()
             hint = _MORE_MEMORY_HINT if _OUT_OF_MEMORY.search(why) else error.hint
@@ -393,8 +402,3 @@ class TrialRun:
         if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
-
-
-def _convert_failed_output(output: Output) -> RawOutput:
-    text = (output.stdout + output.stderr).decode("utf-8", "replace")
-    return RawOutput("failed command", output.argv, text, output.seconds)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 from unittest.mock import create_autospec
 
 import pytest
 from fakes import Bench, bare_context, by_stack, suite
+from tare_fake.technology import Fake
 
+import tare.runner.block
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Output
@@ -71,6 +75,15 @@ def test_no_start_is_timed_right_after_the_removal_of_the_stack(bench: Bench, mo
     starts = [was_running for workload, _, was_running in taken if workload == "startup"]
     assert (len(starts), any(starts)) == (3 * (2 * 3 + 1), False)  # with a warm-up of each
     assert any(was_running for workload, _, was_running in taken if workload == "whetstone")
+
+
+def test_turns_wait_until_all_instances_have_settled(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = list[float]()
+    monkeypatch.setattr(Fake, "settle_seconds", 0.4)
+    monkeypatch.setattr(tare.runner.block, "time", SimpleNamespace(sleep=slept.append, monotonic=time.monotonic))
+    bench.work(suite("a:", "b:", blocks=1, workloads=("dhrystone",)))
+    [seconds] = slept
+    assert 0 < seconds <= 0.4
 
 
 def test_after_a_failure_the_next_workload_gets_a_fresh_instance(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,9 +61,15 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("containerd", "ctr", CONTAINERD_OF_ITS_AUTHORS, "1.7.2"),
     ],
 )
-def test_the_version_is_found(tools: Path, technology: str, tool: str, says: str, version: str) -> None:
+def test_the_version_is_found(
+    tools: Path, monkeypatch: pytest.MonkeyPatch, technology: str, tool: str, says: str, version: str
+) -> None:
     stand_in(tools, tool, says)
-    assert registry.find("technologies", technology)().version(LocalHost()) == version
+    address = tools / "containerd.sock"  # without a socket, its client is not started
+    monkeypatch.setenv("CONTAINERD_ADDRESS", str(address))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        assert registry.find("technologies", technology)().version(LocalHost()) == version
 
 
 def test_podman_under_the_name_of_docker_is_not_measured_as_docker(tools: Path) -> None:
