@@ -23,6 +23,8 @@
  * Test hook: compiling with -DFACTOR_USED=2 makes scale and triad compute with a wrong factor, as a miscompilation
  * would.
  */
+#define _DEFAULT_SOURCE
+
 #include "ramspeed.h"
 #include "clock.h"
 #include "cpu_share.h"
@@ -33,9 +35,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define MAX_SIZES 32
 #define MAX_PASSES 1000000
+#define HUGE_BYTES ((size_t)2 << 20)
 /* The sum of this many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
 #define MAX_BYTES (1LL << 40)
 
@@ -57,6 +61,7 @@ struct settings {
     long passes;
     long long pass_bytes;
     long long array_bytes;
+    bool huge; /* pages */
     int sizes;
     long long size_bytes[MAX_SIZES];
 };
@@ -116,8 +121,13 @@ static void fail(const char *what, size_t element, double found, double expected
     exit(1);
 }
 
-static union element *allocate(long long size_bytes) {
-    union element *elements = aligned_alloc(4096, ((size_t)size_bytes + 4095) / 4096 * 4096);
+/* Allocate memory in pages of 4 KiB, or in huge pages if the kernel has some. */
+static union element *allocate(const struct settings *settings, long long size_bytes) {
+    size_t page_bytes = settings->huge ? HUGE_BYTES : 4096;
+    size_t bytes = ((size_t)size_bytes + page_bytes - 1) / page_bytes * page_bytes;
+    union element *elements = aligned_alloc(page_bytes, bytes);
+    if (elements && settings->huge)
+        madvise(elements, bytes, MADV_HUGEPAGE); /* advice: without huge pages, it has no effect */
     if (elements)
         return elements;
     fprintf(stderr, "ramspeed: no memory for %lld bytes\n", size_bytes);
@@ -159,7 +169,7 @@ static void run_mem(const struct settings *settings) {
     double sum = 0;
     union element *arrays[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
-        arrays[i] = allocate(settings->array_bytes);
+        arrays[i] = allocate(settings, settings->array_bytes);
     for (size_t i = 0; i < count; i++) {
         set(&arrays[0][i], settings->kind, value_a(i));
         set(&arrays[1][i], settings->kind, value_b(i));
@@ -227,7 +237,7 @@ static void run_mark(const struct settings *settings) {
     const char *operation = settings->write ? "write" : "read";
     double speeds[MAX_SIZES];
     for (int i = 0; i < settings->sizes; i++) {
-        union element *block = allocate(settings->size_bytes[i]);
+        union element *block = allocate(settings, settings->size_bytes[i]);
         speeds[i] = measure_mark(settings, settings->size_bytes[i], block);
         free(block);
     }
@@ -324,7 +334,7 @@ static void run_mem_turns(const struct settings *settings) {
         exit(2);
     }
     for (int i = 0; i < ARRAYS; i++)
-        windows.arrays[i] = allocate(settings->array_bytes);
+        windows.arrays[i] = allocate(settings, settings->array_bytes);
     for (size_t i = 0; i < windows.count * WINDOWS; i++) {
         set(&windows.arrays[0][i], settings->kind, value_a(i));
         set(&windows.arrays[1][i], settings->kind, value_b(i));
@@ -373,7 +383,7 @@ static void run_mark_turns(const struct settings *settings) {
     union element *blocks[MAX_SIZES];
     double sums[MAX_SIZES] = {0}, discarded_seconds, wanted_seconds;
     for (int i = 0; i < settings->sizes; i++) {
-        blocks[i] = allocate(settings->size_bytes[i]);
+        blocks[i] = allocate(settings, settings->size_bytes[i]);
         sums[i] = fill_block(settings, blocks[i], (size_t)settings->size_bytes[i] / sizeof(union element));
     }
     while (read_turn("ramspeed", &discarded_seconds, &wanted_seconds)) {
@@ -437,6 +447,10 @@ static bool read_option(const char *option, const char *text, struct settings *s
         settings->passes = *text >= '0' && *text <= '9' ? strtol(text, &rest, 10) : 0;
         return settings->passes > 0 && settings->passes <= MAX_PASSES && rest == end;
     }
+    if (strcmp(option, "--pages") == 0) {
+        settings->huge = strcmp(text, "huge") == 0;
+        return settings->huge || strcmp(text, "small") == 0;
+    }
     if (strcmp(option, "--bytes-per-pass") == 0)
         return (settings->pass_bytes = read_size(text, end)) > 0;
     if (!settings->mark && strcmp(option, "--array") == 0)
@@ -459,11 +473,12 @@ static int work(int count, char **words) {
     for (int i = 1; valid && i < count; i += 2)
         valid = read_option(words[i], words[i + 1], &settings);
     if (!valid) {
-        fprintf(stderr, "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
-                        "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
-                        "options: --kind integer|float|mmx|sse|mmx-nt|sse-nt, --bytes-per-pass SIZE, --passes N, or\n"
-                        "         last --turns\n"
-                        "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
+        fprintf(stderr,
+                "usage: ramspeed mem  [--array SIZE] [OPTION...]\n"
+                "       ramspeed mark [--operation read|write] [--sizes SIZE,...] [OPTION...]\n"
+                "options: --kind integer|float|mmx|sse|mmx-nt|sse-nt, --pages small|huge, --bytes-per-pass SIZE,\n"
+                "         --passes N, or last --turns\n"
+                "SIZE: a multiple of 128 bytes, such as 256B, 4KiB, 64MiB or 2GiB\n");
         return 2;
     }
     if (settings.mark)

@@ -89,6 +89,14 @@ def test_each_block_of_ramspeed_has_a_cpu_share_and_arrays_have_one() -> None:
     assert all(share and 0 < share.had < share.wanted for share in shares.values())
 
 
+def test_huge_pages_are_asked_for_in_all_calls_of_ramspeed() -> None:
+    inside = Inside()
+    runs_of(Ramspeed(kinds=("float",), passes=1, pages="huge"), inside)
+    assert {call[call.index("--pages") + 1] for call in inside.calls} == {"huge"}
+    runs_of(Ramspeed(kinds=("float",), passes=1), plain := Inside())
+    assert not any("--pages" in call for call in plain.calls)
+
+
 # --- sysbench
 
 
