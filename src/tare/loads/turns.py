@@ -100,8 +100,9 @@ class ShortTurnWorkload(Workload):
     def with_turn_length(self, length: TurnLength) -> Self:
         """Return a copy whose turns have this length, and take as long together as they do now."""
         rounds = math.ceil(self.rounds * self.turn_length.seconds / length.seconds)
-        turns = {"turn": length.measure_seconds, "discard": length.discard_seconds}
-        return replace(self, **turns, duration=rounds * length.measure_seconds)
+        settings = {"turn": length.measure_seconds, "discard": length.discard_seconds}
+        settings["duration"] = rounds * length.measure_seconds
+        return replace(self, **settings)
 
     @property
     def turn_lengths(self) -> Sequence[TurnLength]:

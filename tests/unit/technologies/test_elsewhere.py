@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,16 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def _containerd_socket(tools: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A socket at containerd's address, without which tare does not start its client."""
+    address = tools / "containerd.sock"
+    monkeypatch.setenv("CONTAINERD_ADDRESS", str(address))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        yield
+
+
 @pytest.mark.parametrize(
     ("technology", "tool", "says", "version"),
     [
@@ -61,15 +72,10 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("containerd", "ctr", CONTAINERD_OF_ITS_AUTHORS, "1.7.2"),
     ],
 )
-def test_the_version_is_found(
-    tools: Path, monkeypatch: pytest.MonkeyPatch, technology: str, tool: str, says: str, version: str
-) -> None:
+@pytest.mark.usefixtures("_containerd_socket")
+def test_the_version_is_found(tools: Path, technology: str, tool: str, says: str, version: str) -> None:
     stand_in(tools, tool, says)
-    address = tools / "containerd.sock"  # without a socket, its client is not started
-    monkeypatch.setenv("CONTAINERD_ADDRESS", str(address))
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(address))
-        assert registry.find("technologies", technology)().version(LocalHost()) == version
+    assert registry.find("technologies", technology)().version(LocalHost()) == version
 
 
 def test_podman_under_the_name_of_docker_is_not_measured_as_docker(tools: Path) -> None:
