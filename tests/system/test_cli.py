@@ -168,7 +168,9 @@ def test_workloads_are_listed_for_programs(quickly: Quickly) -> None:
     listed = json.loads(quickly("workloads", "--json")[1])
     entries = {entry["name"]: entry for entry in listed["workloads"]}
     assert own("workloads").keys() <= entries.keys()
-    assert entries["dhrystone"]["settings"] == 'duration = "0.2s", passes = 0, repetitions = 5'
+    assert entries["dhrystone"]["settings"] == (
+        'duration = "0.2s", passes = 0, repetitions = 5, turn = "0s", discard = "0s"'
+    )
     assert [metric["unit"] for metric in entries["dhrystone"]["metrics"]] == ["dhrystones/s"]
     assert (entries["redis"]["packages"], entries["redis"]["client_packages"]) == (["redis-server"], ["redis-tools"])
 

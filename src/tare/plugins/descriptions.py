@@ -162,7 +162,9 @@ def title_of(plugin_type: registry.PluginType, name: str) -> str:
 def format_settings(plugin: type[Any]) -> list[str]:
     """Return the settings of a plug-in that have a default, each as NAME = VALUE like in a suite."""
     types = typing.get_type_hints(plugin, include_extras=True)
-    defaults = {field.name: _default(field) for field in dataclasses.fields(plugin) if field.init}
+    # Fields for keywords only are those of a base class, and come last.
+    listed = sorted(dataclasses.fields(plugin), key=lambda field: bool(field.kw_only))
+    defaults = {field.name: _default(field) for field in listed if field.init}
     return [
         f"{name} = {format_setting(default, types[name])}" for name, default in defaults.items() if default is not None
     ]
