@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from fakes import Bench, record, suite
 
 from tare.cli.reparse import _workload_as_recorded, reparse
 from tare.model.run_folder import RunWriter, WorkloadRecord, load_run
 from tare.model.trial import LoweredSetting, MeasuredValue, RawOutput, Trial
+from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.ramspeed import Ramspeed
 
@@ -77,3 +79,20 @@ def test_reparse_fails_trials_that_were_printed_in_another_unit(tmp_path: Path) 
     assert [trials[stack].status for stack in ("native", "native-again", "crun")] == ["ok", "ok", "failed"]
     assert trials["crun"].reason == "two units of dev: the command printed 'us' here, and 'ms' in native"
     assert (trials["crun"].values, trials["crun"].quarantined[0].value) == ((), 944.0)
+
+
+WAITED = "\ntare-rusage: wall 0.002000 user 0.001000 system 0.000000 waited 0.001000 memory 4096 exit 0\n"
+
+
+@pytest.mark.parametrize("has_host_clock", [True, False])
+def test_reparse_keeps_cpu_shares_where_the_hosts_kernel_counted(tmp_path: Path, has_host_clock: bool) -> None:
+    what = parse_suite('[suite]\nstacks = ["native"]\n[[workloads]]\nuse = "command"\nruns = 2\n', "shares.toml")
+    journal, raw = RunWriter(tmp_path / "run"), (RawOutput("run", ("true",), WAITED, 0.1),) * 2
+    journal.create(record(what), what.text)
+    values = read_values(what.workloads[0].workload, raw, has_host_clock=has_host_clock)
+    journal.append((Trial("command-000-00-native", 0, 0, "command", "native", "ok", "", 0.0, 0.1, values), raw))
+    before = (journal.folder / "trials.jsonl").read_bytes()
+    reparse(journal.folder)
+    assert (journal.folder / "trials.jsonl").read_bytes() == before
+    [trial] = load_run(journal.folder).trials
+    assert trial.values[0].cpu_shares == ((0.5, 0.5) if has_host_clock else ())
