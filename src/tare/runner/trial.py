@@ -365,7 +365,7 @@ class TrialRun:
             raise TrialFailed("the load measured another program than the workload's server", "see its raw output")
         if self._sidecars.failure_reason():
             raise TrialFailed("the load measured an application without this service", "see its raw output")
-        live.boundary.resume()
+        live.boundary.end()
         footprint = (self.earlier and self.earlier.footprint) or measure_layer_footprint(live.layers[0])
         if self._running:
             self._running.memory_bytes = footprint.total_memory_bytes or 0

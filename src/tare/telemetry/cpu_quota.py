@@ -27,13 +27,17 @@ class QuotaWatch:
         self._host = host
         self._paths = _stat_paths(host, pids)
         self._before = self._count_stops()
+        self._stops = 0
+
+    def finish(self) -> None:
+        """Count the stops so far. The counters vanish with the instance."""
+        self._stops = self._count_stops() - self._before
 
     def caution(self) -> Caution | None:
-        """Return the caution if a quota has stopped a process; else None."""
-        stops = self._count_stops() - self._before
-        if stops <= 0:
+        """Return the caution if a quota has stopped a process until `finish`; else None."""
+        if self._stops <= 0:
             return None
-        times = "once" if stops == 1 else f"{stops} times"
+        times = "once" if self._stops == 1 else f"{self._stops} times"
         return Caution("cpu-quota", f"a CPU quota of its control group stopped it {times}: compared by wall time")
 
     def _count_stops(self) -> int:

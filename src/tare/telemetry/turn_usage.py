@@ -308,8 +308,14 @@ class TurnBoundary:
         if self.idle_watch:
             self.idle_watch.finish()
 
+    def end(self) -> None:
+        """Resume the instance after its last turn, and read the counters that vanish with it."""
+        self.resume()
+        if self.quota_watch:
+            self.quota_watch.finish()
+
     def resume(self) -> None:
-        """Resume the instance after its last turn."""
+        """Resume the instance."""
         if self._instance_cpu:
             self._instance_cpu.close()
         if self.idle_watch:

@@ -43,7 +43,10 @@ def watch_stops(patch: pytest.MonkeyPatch, *throttled: Mapping[str, int]) -> Quo
 def test_stops_of_the_group_and_of_those_around_it_give_a_caution(
     monkeypatch: pytest.MonkeyPatch, before: Mapping[str, int], after: Mapping[str, int], text: str
 ) -> None:
-    caution = watch_stops(monkeypatch, before, after).caution()
+    watch = watch_stops(monkeypatch, before, after)
+    assert watch.caution() is None
+    watch.finish()
+    caution = watch.caution()
     assert (caution is None) == (not text)
     if caution:
         assert caution.kind == "cpu-quota"
@@ -52,7 +55,9 @@ def test_stops_of_the_group_and_of_those_around_it_give_a_caution(
 
 def test_unknown_groups_are_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tare.telemetry.cpu_quota.read_files", lambda *_: {})
-    assert QuotaWatch(LocalHost(), (7,)).caution() is None
+    watch = QuotaWatch(LocalHost(), (7,))
+    watch.finish()
+    assert watch.caution() is None
 
 
 @pytest.fixture
@@ -71,8 +76,10 @@ def test_a_real_quota_is_noticed_when_it_stops_a_program(group: Path) -> None:
     with running(BUSY) as process:
         (group / "cgroup.procs").write_text(f"{process.pid}", encoding="utf-8")
         watch = QuotaWatch(LocalHost(), (process.pid,))
+        watch.finish()
         assert watch.caution() is None
         work(process)
+        watch.finish()
         caution = watch.caution()
         assert caution is not None
         assert caution.kind == "cpu-quota"
