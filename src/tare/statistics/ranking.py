@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import e_bh, min_value_count
+from tare.statistics.anytime import MIN_VALUES_EARLY, e_bh
 from tare.statistics.cells import Cell, Overall, OverallSpeed, Verdict, verdict_of_side
 from tare.statistics.headlines import Headline, LogRatios
 from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
@@ -32,10 +32,10 @@ _MAX_STACKS = 40  # with more stacks, only pairs with the baseline count: each s
 def rank(
     stacks: tuple[str, ...], headlines: Sequence[Headline], reference: BaselineRows | None, margin: float
 ) -> Overall:
-    """Return the overall ranking of the stacks with an interval over all headlines.
+    """Return the overall ranking of the stacks with three blocks or more of all headlines.
 
     The `reference` is the baseline; None for a run without one, whose ranking is empty. The control is not ranked. A
-    headline in which no stack has enough blocks for an interval is left out: otherwise, no stack would have one.
+    headline in which no stack has three blocks is left out: otherwise, no stack would be ranked.
     """
     if reference is None:
         return Overall((), (), (), ())
@@ -44,13 +44,14 @@ def rank(
     compared = [
         (head, ratios)
         for head, ratios in compared
-        if ratios.both.sum(axis=1)[others].max(initial=0) >= min_value_count()
+        if ratios.both.sum(axis=1)[others].max(initial=0) >= MIN_VALUES_EARLY
     ]
     workloads = tuple(head.rule.name for head, _ in compared)
     if not compared:
         return Overall((), (), (), ())
     speeds = _compare_overall(compared, reference, margin)
-    known = [index for index in others if speeds.count[index] >= min_value_count()]
+    # A stack may be decided in each workload after three blocks, which give no interval over all workloads.
+    known = [index for index in others if speeds.count[index] >= MIN_VALUES_EARLY]
     order = sorted(known, key=lambda index: -speeds.mean[index])
     standings = tuple(_overall_speed(stacks[index], speeds, index) for index in order)
     missing = tuple(stacks[index] for index in others if index not in known)

@@ -116,8 +116,10 @@ def test_a_workload_without_intervals_takes_the_ranking_from_none() -> None:
     summary = summarize(make_run(trials, [DHRYSTONE, REDIS]))
     assert summary.overall.workloads == ("dhrystone",)
     assert [each.stack for each in summary.overall.standings] == ["crun", "docker"]
-    early = summarize(make_run([trial for trial in trials if trial.block < 4], [DHRYSTONE, REDIS]))
-    assert (early.overall.workloads, early.overall.standings) == ((), ())
+    for blocks, ranked in ((2, []), (4, [("crun", None), ("docker", None)])):  # four blocks have no interval
+        early = summarize(make_run([trial for trial in trials if trial.block < blocks], [DHRYSTONE, REDIS])).overall
+        assert [(each.stack, each.low) for each in early.standings] == ranked
+        assert early.tied == (("docker",) if ranked else ())
 
 
 def test_a_workload_that_only_its_trials_know_is_summarized_too() -> None:
