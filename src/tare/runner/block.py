@@ -160,9 +160,8 @@ class BlockRunner:
             spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
             spec = self.shared.add_ports(spec, step.workload)
             overridden = self._apply_overrides(workload, step.stack)
-            run = TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake)
-            run.earlier = self._first_starts.get(step)
-            return run
+            earlier = self._first_starts.get(step)
+            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake, earlier)
 
         with ExitStack() as held:
             stay, first = [create_attempt(step) for step in staying], 0

@@ -20,7 +20,7 @@ from tare.hosts.filesystems import (
     read_used_file_systems,
 )
 from tare.model.errors import TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
-from tare.model.trial import Caution, LimitsCheck, RawOutput, Status, Trial, Turn
+from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
@@ -256,11 +256,7 @@ class TrialRun:
             self._abort(f"{error} (fix: {error.hint})" if error.hint else str(error), status="skipped")
         except TareError as error:
             if isinstance(error, TrialFailed) and error.output is not None:
-                text, seconds = (
-                    (error.output.stdout + error.output.stderr).decode("utf-8", "replace"),
-                    error.output.seconds,
-                )
-                self.log.raw.append(RawOutput("failed command", error.output.argv, text, seconds))
+                self.log.raw.append(_convert_failed_output(error.output))
             self.log.raw += (*self._server.final_output(), *self._sidecars.final_output())
             why = "" if self._services_stayed else self._failure_reason()
             hint = _MORE_MEMORY_HINT if _OUT_OF_MEMORY.search(why) else error.hint
@@ -402,3 +398,8 @@ class TrialRun:
         if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
+
+
+def _convert_failed_output(output: Output) -> RawOutput:
+    text = (output.stdout + output.stderr).decode("utf-8", "replace")
+    return RawOutput("failed command", output.argv, text, output.seconds)
