@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,11 @@ from tare.plugins.workload import Workload
 from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
 from tare.suites.stacks import Stack, read_stacks, refuse_remote_clients
 from tare.suites.tables import (
-    PRECISION,
     BoundsTable,
-    Instances,
-    KeepAwake,
     LimitsTable,
+    RunSettings,
     SuiteTable,
     TelemetryTable,
-    Until,
     apply_limits,
     read_image,
 )
@@ -56,16 +53,11 @@ class PlannedWorkload:
     exclude: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Suite:
-    """Suite of a run. `margin` is a share (0.03 is 3 %); `text` is the file as the user wrote it.
+@dataclass(frozen=True, kw_only=True)
+class Suite(RunSettings):
+    """Suite of a run; `text` is the file as the user wrote it.
 
-    - `until`: a stack gets blocks of a workload until its cell is decided, or until all blocks are done, as in the
-      papers. A decided cell continues until half its interval is at most the `precision`, either as a factor of 1 plus
-      this share, or as this share of the logarithm of its ratio.
     - `rounds` is the least number of rounds of a block; None lets the run find the best number.
-    - `keep_awake`: whether CPUs are kept awake during turns; "auto" keeps them awake where they wake up slowly.
-    - `instances`: whether the workloads of a block share instances, or each gets a fresh one.
     - `only_blocks` restricts the run to blocks with these numbers, from 0, whatever is decided earlier; None runs all.
     - Paths are relative to `folder`.
     """
@@ -73,20 +65,13 @@ class Suite:
     name: str
     stacks: tuple[Stack, ...]
     baseline: str
-    blocks: int
-    until: Until
     budget_seconds: float | None
-    margin: float
-    seed: int
     limits: LimitsSpec
     workloads: tuple[PlannedWorkload, ...]
     text: str
     hosts: Hosts = field(default_factory=Hosts)
     telemetry: TelemetryTable = field(default_factory=TelemetryTable)
     rounds: int | None = None
-    precision: float = PRECISION
-    keep_awake: KeepAwake = "auto"
-    instances: Instances = "shared"
     image: ImageSpec = field(default_factory=ImageSpec)
     only_blocks: frozenset[int] | None = None
     folder: Path = field(default_factory=Path)
@@ -182,15 +167,8 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         name=name,
         stacks=stacks,
         baseline=baseline,
-        blocks=suite.blocks,
-        until=suite.until,
         rounds=None if suite.rounds == "auto" else suite.rounds,
         budget_seconds=suite.budget,
-        margin=suite.margin,
-        precision=suite.precision,
-        keep_awake=suite.keep_awake,
-        instances=suite.instances,
-        seed=suite.seed,
         limits=requested,
         workloads=workloads,
         text=text,
@@ -198,6 +176,7 @@ def _read_document(document: Document, source: str, text: str) -> Suite | None:
         telemetry=telemetry,
         image=image,
         folder=document.folder,
+        **{each.name: getattr(suite, each.name) for each in fields(RunSettings)},
     )
 
 

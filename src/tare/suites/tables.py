@@ -101,22 +101,37 @@ def read_image(document: Document) -> ImageSpec:
     return ImageSpec(source=ImageReference(source.transport, source.name, credentials, table.limit), files=files)
 
 
-@dataclass(frozen=True)
-class SuiteTable:
-    """Table `[suite]`. 30 blocks are the replication of the papers."""
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """Settings of a run, as the table `[suite]` has them. A new one needs no other place in `suites/`.
 
-    stacks: Annotated[tuple[str, ...], Field(min_length=1)]
-    name: str = ""
-    baseline: str = ""
+    - `blocks` is the largest number of blocks of each workload; 30 are the replication of the papers.
+    - `until`: a stack gets blocks of a workload until its cell is decided, or until all blocks are done, as in the
+      papers. A decided cell continues until half its interval is at most the `precision`, either as a factor of 1 plus
+      this share, or as this share of the logarithm of its ratio.
+    - `margin` is a share: 0.03 is 3 %.
+    - `keep_awake`: whether CPUs are kept awake during turns; "auto" keeps them awake where they wake up slowly.
+    - `instances`: whether the workloads of a block share instances, or each gets a fresh one.
+    """
+
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
     until: Until = "decided"
-    rounds: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = "auto"
-    budget: Annotated[Duration, Field(gt=0)] | None = None
     margin: Margin = 0.03
     precision: Margin = PRECISION
     keep_awake: KeepAwake = "auto"
     instances: Instances = "shared"
     seed: Annotated[int, Field(ge=0)] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteTable(RunSettings):
+    """Table `[suite]`."""
+
+    stacks: Annotated[tuple[str, ...], Field(min_length=1)]
+    name: str = ""
+    baseline: str = ""
+    rounds: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = "auto"
+    budget: Annotated[Duration, Field(gt=0)] | None = None
 
 
 @dataclass(frozen=True)

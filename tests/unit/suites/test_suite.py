@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tare.model.trial import LimitsSpec
 from tare.plugins import registry
 from tare.suites.stacks import Stack
 from tare.suites.suite import Suite, parse_suite, read_suite
+from tare.suites.tables import RunSettings
 
 SAMPLES = Path(__file__).parents[2] / "samples/suites"
 
@@ -49,6 +51,27 @@ def test_a_suite_of_stacks_and_workloads_has_defaults_for_the_rest() -> None:
     assert (planned.name, planned.use) == ("redis", "redis")
     assert settings(planned) == Redis()
     assert suite.text == text
+
+
+# Of each run setting, a value in a suite that is not the default, and the value that the run gets.
+RUN_SETTINGS: dict[str, tuple[str, object]] = {
+    "blocks": ("7", 7),
+    "until": ('"blocks"', "blocks"),
+    "margin": ('"5%"', 0.05),
+    "precision": ('"2%"', 0.02),
+    "keep_awake": ('"off"', "off"),
+    "instances": ('"per-workload"', "per-workload"),
+    "seed": ("4", 4),
+}
+
+
+def test_each_run_setting_reaches_the_suite() -> None:
+    assert RUN_SETTINGS.keys() == {each.name for each in fields(RunSettings)}
+    keys = "".join(f"{name} = {text}\n" for name, (text, _) in RUN_SETTINGS.items())
+    suite = read(NATIVE + keys + REDIS)
+    assert {name: getattr(suite, name) for name in RUN_SETTINGS} == {name: at for name, (_, at) in RUN_SETTINGS.items()}
+    unset = read(NATIVE + REDIS)
+    assert not any(getattr(unset, name) == at for name, (_, at) in RUN_SETTINGS.items())
 
 
 def test_every_setting_of_a_suite_is_read() -> None:
