@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,15 +10,16 @@ from audit_breaks import RUNS as BREAKS_RUNS
 from audit_breaks import Broken
 from audit_matrix import NOTHING, Matrix
 from audit_matrix import RUNS as MATRIX_RUNS
-from audit_real import Looped
+from audit_real import Looped, describe_containers, describe_loops
 from audit_rounds import CHOSEN, OWN, OWN_ROUNDS
 from audit_rounds import RUNS as ROUNDS_RUNS
 from audit_rounds import STACKS as ROUNDS_STACKS
 from audit_rounds import Studied as StudiedRounds
-from audit_runs import BLOCKS, COVERED, EFFECTS, KINDS, NORMAL, UNDECIDED, WITHIN, Coverage, Tally, right
+from audit_runs import BLOCKS, COVERED, EFFECTS, KINDS, NORMAL, WITHIN, Coverage, Tally
 from audit_stacks import ALONE, BORROWED, CELLS, STACKS
 from audit_stacks import RUNS as TOGETHER_RUNS
 from audit_stacks import Studied as StudiedTogether
+from audit_text import number, percent, table
 from audit_turns import FLICKER, HALF, INSTANCES, LONGEST, ROUNDS, SHORTEST, STALLED, TURNS, InTurns
 from audit_turns import RUNS as TURNS_RUNS
 from audit_within import LEAST_RUNS, LOOKED_AT, OF_ROUNDS, ROUNDS_TOO
@@ -66,8 +66,9 @@ class Found:
 
 def page(found: Found) -> str:
     """Write the page."""
-    results = (_claims, _turns, _broken, _rivals, _shapes, _within, _together, _rounds, _matrix, _loops, _container)
-    return "\n\n".join([_INTRODUCTION, *(part(found) for part in (*results, _how))]) + "\n"
+    results = (_claims, _turns, _broken, _rivals, _shapes, _within, _together, _rounds, _matrix)
+    real = describe_loops(found.looped), describe_containers(found.containers)
+    return "\n\n".join([_INTRODUCTION, *(part(found) for part in results), *real, _how(found)]) + "\n"
 
 
 _INTRODUCTION = """# The audit
@@ -86,10 +87,10 @@ def _claims(found: Found) -> str:
         seen, limit = found.tallies[NORMAL.name, "tare", effect], _TARGETS[effect]
         rows.append((f"{text}, median of blocks", f"≤ {limit}", f"{seen.median:g}", _met(seen.median <= limit)))
     power = found.tallies[NORMAL.name, "tare", 0.03].right
-    rows.append(("3 % effect, found worse", "≥ 95 %", _percent(power), _met(power >= 0.95)))
+    rows.append(("3 % effect, found worse", "≥ 95 %", percent(power), _met(power >= 0.95)))
     for kind in KINDS:
         false, effect = found.worst(kind.name, "tare")
-        rows.append(_row_of_false(f"false, {kind.name} (worst at {_percent(effect)})", false))
+        rows.append(_row_of_false(f"false, {kind.name} (worst at {percent(effect)})", false))
         if kind in COVERED:
             continue
         rows.append(_row_of_false(_UNSAID, found.worst_unsaid(kind.name)))
@@ -111,17 +112,17 @@ def _claims(found: Found) -> str:
     rows.append(_row_of_false("caution `stalls` without a stall, at any look", wrong))
     return f"""## The results
 
-{_table(("claim", "target", "found", "met"), rows)}
+{table(("claim", "target", "found", "met"), rows)}
 
 `false` is the share of false decisions at the worst effect, in turns at the worse of 0 and 3 %. Numbers of blocks and
 power are those under normal noise, with at most {BLOCKS} blocks. The log ratio of two trials of a block has a standard
-deviation of {_percent(WITHIN)}, that of a stack to both trials of the baseline {_percent(WITHIN * 0.75**0.5)}. Each run
+deviation of {percent(WITHIN)}, that of a stack to both trials of the baseline {percent(WITHIN * 0.75**0.5)}. Each run
 has one stack beside the baseline and A/A, the least possible: more stacks show more of the noise."""
 
 
 def _row_of_false(text: str, share: float) -> tuple[str, str, str, str]:
     """Return the row of a claim that a share of false decisions is small enough."""
-    return text, f"≤ {_percent(_ALLOWED)}", _percent(share), _met(share <= _ALLOWED)
+    return text, f"≤ {percent(_ALLOWED)}", percent(share), _met(share <= _ALLOWED)
 
 
 def _turns(found: Found) -> str:
@@ -129,43 +130,43 @@ def _turns(found: Found) -> str:
     rows, stalls = [], []
     for each in found.in_turns:
         cells = [
-            f"{_percent(seen.deviation, 2)}; {_percent(seen.false)}; {seen.blocks:g}" for seen in each.centers.values()
+            f"{percent(seen.deviation, 2)}; {percent(seen.false)}; {seen.blocks:g}" for seen in each.centers.values()
         ]
         rows.append((each.moment.name, *cells))
         shares = (each.stalls_early, each.stalls, each.stalls_of_control)
-        stalls.append((each.moment.name, *(_percent(share) for share in shares)))
+        stalls.append((each.moment.name, *(percent(share) for share in shares)))
     stalls_head = ("disturbed by", f"after {BLOCKS // 6} blocks", f"within {BLOCKS}", f"A/A, within {BLOCKS}")
     return f"""## In turns
 
 How to find a block's value from its turns; tare takes the median. Simulated along time: {ROUNDS} rounds a block in
-random order, turns of 50 ms for 3 instances unless noted. A turn has {_percent(TURNS)} of normal noise, the log ratio
-of two instances {_percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a tenth to nine
-tenths of the CPU time, or all of it. A stack that stalls has one turn in {1 / STALLED:g} at {_percent(HALF)} of its
-speed. 1/f noise of the machine has a standard deviation of {_percent(FLICKER)}. {TURNS_RUNS} runs of at most {BLOCKS}
+random order, turns of 50 ms for 3 instances unless noted. A turn has {percent(TURNS)} of normal noise, the log ratio
+of two instances {percent(INSTANCES)} more. A burst lasts {SHORTEST:g} to {LONGEST:g} s and takes a tenth to nine
+tenths of the CPU time, or all of it. A stack that stalls has one turn in {1 / STALLED:g} at {percent(HALF)} of its
+speed. 1/f noise of the machine has a standard deviation of {percent(FLICKER)}. {TURNS_RUNS} runs of at most {BLOCKS}
 blocks.
 
 Standard deviation of a block's value; false decisions (the larger share of no effect and 3 %); median of blocks until
 "equivalent":
 
-{_table(("disturbed by", *centers), rows)}
+{table(("disturbed by", *centers), rows)}
 
 If a stack stalls, the truth is its usual turn, so a mean that is worse counts as false. The share of runs, with a look
-after every block, in which tare reports a stall (turns slower by {_percent(SLOW_SHARE)} or more, in another
+after every block, in which tare reports a stall (turns slower by {percent(SLOW_SHARE)} or more, in another
 share than the
 baseline's):
 
-{_table(stalls_head, stalls)}"""
+{table(stalls_head, stalls)}"""
 
 
 def _broken(found: Found) -> str:
     stacks = sorted({each.stacks for each in found.breaks})
     firm = {effect: found.tallies[NORMAL.name, "tare", effect].firm for effect in EFFECTS}
-    tolerated = ", ".join(f"{each:.2f} ({_percent(effect)})" for effect, each in firm.items())
+    tolerated = ", ".join(f"{each:.2f} ({percent(effect)})" for effect, each in firm.items())
     rows = []
     for kind in dict.fromkeys(each.kind for each in found.breaks):
         own = sorted((each for each in found.breaks if each.kind == kind), key=lambda each: each.stacks)
         shares = [(each.false, each.unsaid, each.to_the_end) for each in own]
-        rows.append((kind.name, *("; ".join(_percent(share) for share in each) for each in shares)))
+        rows.append((kind.name, *("; ".join(percent(share) for share in each) for each in shares)))
     head = ("noise", *(f"{count} stack{'s' if count > 1 else ''}" for count in stacks))
     return f"""## Noise of single stacks
 
@@ -177,7 +178,7 @@ Runs without an effect ({BREAKS_RUNS} each), by the number of stacks beside the 
 of them that were said to tolerate the noise's correlation (0.3 or 0.5; of normal noise and drift, 0.5); false decisions
 after all {BLOCKS} blocks. A withdrawn decision is not false.
 
-{_table(head, rows)}
+{table(head, rows)}
 
 If a decision matters and does not tolerate the suspected noise, run all blocks (`until = "blocks"`): {BLOCKS} show
 lasting noise even of one stack alone, unless it drifts as slowly as the whole run. Slow drift
@@ -185,14 +186,14 @@ is found late, with few stacks too late."""
 
 
 def _rivals(found: Found) -> str:
-    effects = [_percent(effect) for effect in EFFECTS]
+    effects = [percent(effect) for effect in EFFECTS]
     decisions = []
     for method in found.methods:
         seen = [found.tallies[NORMAL.name, method, effect] for effect in EFFECTS]
-        rights = [_percent(each.right) for each in seen]
+        rights = [percent(each.right) for each in seen]
         if not method.startswith("tare"):
             rights[0] = "cannot"  # say that there is no effect
-        cells = (f"{good} ({_percent(each.false)}), {each.median:g}" for good, each in zip(rights, seen, strict=True))
+        cells = (f"{good} ({percent(each.false)}), {each.median:g}" for good, each in zip(rights, seen, strict=True))
         decisions.append((method, *cells))
     return f"""## Other methods
 
@@ -207,32 +208,32 @@ Normal noise; a block is one trial of each of two stacks, and with tare a second
 
 Right (false) decisions by effect, and the median of blocks until the decision:
 
-{_table(("method", *effects), decisions)}
+{table(("method", *effects), decisions)}
 
 ![Blocks until decided, by effect and method](audit-blocks.svg)
 
 Methods that look after every run decide a real effect soonest, and find one in
-{_percent(found.tallies[NORMAL.name, "t-test after every run", 0.0].false)} of the runs (t-test) without any.
+{percent(found.tallies[NORMAL.name, "t-test after every run", 0.0].false)} of the runs (t-test) without any.
 Only tare can decide that there is no effect."""
 
 
 def _shapes(found: Found) -> str:
     rows = [
-        (kind.name, *(_percent(found.tallies[kind.name, method, 0.0].false) for method in found.methods))
+        (kind.name, *(percent(found.tallies[kind.name, method, 0.0].false) for method in found.methods))
         for kind in KINDS
     ]
     more = []
     for kind in KINDS:
         seen = [found.tallies[kind.name, "tare", effect] for effect in (0.0, 0.03, 0.10, 0.30)]
-        more.append((kind.name, *(f"{each.median:g}" for each in seen), _percent(seen[1].right)))
-        more[-1] += (_percent(1 - float(found.coverages[kind.name].so_far[-1])),)
+        more.append((kind.name, *(f"{each.median:g}" for each in seen), percent(seen[1].right)))
+        more[-1] += (percent(1 - float(found.coverages[kind.name].so_far[-1])),)
     student = 1 - float(found.coverages[NORMAL.name].student[-1])
     head = ("noise", "no effect", "3 %", "10 %", "30 %", "3 % found worse", "coverage")
     return f"""## Under other noise
 
 False decisions without any effect:
 
-{_table(("noise", *found.methods), rows)}
+{table(("noise", *found.methods), rows)}
 
 ![False decisions by noise and method](audit-false.svg)
 
@@ -243,9 +244,9 @@ the baseline; noise of the machine comes on top of as much normal noise of each 
 back.
 
 tare's median of blocks by effect, and the share of runs whose 95 % interval contains the true ratio at all {BLOCKS}
-looks together. Student's 95 % interval, made for one look, does in {_percent(student)} of runs under normal noise.
+looks together. Student's 95 % interval, made for one look, does in {percent(student)} of runs under normal noise.
 
-{_table(head, more)}
+{table(head, more)}
 
 ![Runs whose interval has missed the truth, by looks](audit-coverage.svg)"""
 
@@ -258,7 +259,7 @@ def _together(found: Found) -> str:
             none, some = each.found[method, "none"], each.found[method, "some"]
             false, noisy = max(none.false, some.false), max(none.noisy, some.noisy)
             blocks = (none.blocks[0.0], *(some.blocks.get(effect, np.nan) for effect in (0.03, 0.10, 0.30)))
-            cells += [f"{_percent(false)}, {_percent(noisy)}", " ".join(_number(count, "g") for count in blocks)]
+            cells += [f"{percent(false)}, {percent(noisy)}", " ".join(number(count, "g") for count in blocks)]
         rows.append((each.shape.name, each.stacks, *cells))
     equal = next(each for each in found.together if each.stacks == max(STACKS)).found[BORROWED, "none"]
     columns = [f"{method}: {what}" for method in (ALONE, BORROWED) for what in ("false", "blocks")]
@@ -270,9 +271,9 @@ them. The standard deviation of a stack's ratios is taken from its own blocks al
 each workload, which is the noisy one; without any effect or with those of 0 to 30 % below, whichever is more.
 `blocks`: the median until "equivalent" without any effect, and of effects of 3, 10 and 30 %. {TOGETHER_RUNS} runs each.
 
-{_table(("noise", "stacks", *columns), rows)}
+{table(("noise", "stacks", *columns), rows)}
 
-Where blocks do not depend on each other, {_percent(equal.widened)} of the intervals of ten equal stacks are wider after
+Where blocks do not depend on each other, {percent(equal.widened)} of the intervals of ten equal stacks are wider after
 five blocks, because chance looks like a correlation."""
 
 
@@ -282,27 +283,27 @@ def _within(found: Found) -> str:
         cells: list[str] = []
         for method in (ALONE, ROUNDS_TOO):
             seen = each.found[method]
-            shares = ", ".join(_percent(share) for share in (seen.false, seen.noisy, seen.missed))
+            shares = ", ".join(percent(share) for share in (seen.false, seen.noisy, seen.missed))
             widths = " ".join(
-                _number(seen.widths[count][0], ".2f", "none")
+                number(seen.widths[count][0], ".2f", "none")
                 for count in (LOOKED_AT if method == ROUNDS_TOO else LOOKED_AT[-2:])
             )
             cells += [f"{shares}; {seen.blocks:g}", widths]
-        widths = " ".join(_number(each.found[ROUNDS_TOO].widths[count][1], ".2f", "none") for count in LOOKED_AT)
+        widths = " ".join(number(each.found[ROUNDS_TOO].widths[count][1], ".2f", "none") for count in LOOKED_AT)
         rows.append((each.shape.name, each.stacks, *cells, widths))
     early, late = " ".join(map(str, LOOKED_AT)), " ".join(map(str, LOOKED_AT[-2:]))
     head = ("noise", "stacks", "blocks alone", f"± at {late}", "with rounds", f"± at {early}", f"A/A, ± at {early}")
     return f"""## Rounds and instances
 
 What the rounds of a block tell of its error. Blocks of {WITHIN_ROUNDS} rounds; the rounds explain a standard deviation
-of {_percent(OF_ROUNDS)}. Fresh instances add more, in all stacks or in the first one alone (*instance luck*: a bad page
+of {percent(OF_ROUNDS)}. Fresh instances add more, in all stacks or in the first one alone (*instance luck*: a bad page
 placement makes one start slow, while its rounds agree). Variances are those between the stack's own blocks alone, or
 moderated by rounds and other cells ([decision](../docs/decisions/statistics.md)). False decisions of all stacks, and of
-the first, at the worse of no effect and {_percent(0.03)}; intervals of the first stack that missed the truth at any of
+the first, at the worse of no effect and {percent(0.03)}; intervals of the first stack that missed the truth at any of
 {BLOCKS} looks; median of blocks until "equivalent". `±`: the median of half the widths of a single interval, in
 standard deviations of a block, after so many blocks. {WITHIN_RUNS} runs of one stack, {LEAST_RUNS} or more of several.
 
-{_table(head, rows)}
+{table(head, rows)}
 
 Student's t has ± 2.48, 1.59, 1.24 and 0.84 at one look. Nothing can show that starts have two modes before both have
 been seen: in 24 % of the runs, five starts of which one in four is slow are all fast."""
@@ -311,11 +312,11 @@ been seen: in 24 % of the runs, five starts of which one in four is slow are all
 def _rounds(found: Found) -> str:
     rows = [
         (
-            _percent(each.case.within),
+            percent(each.case.within),
             f"{each.case.between:g}",
             f"{each.case.starting:g}",
-            *(_percent(shares[method]) for shares in (each.false, each.decided) for method in (OWN_ROUNDS, CHOSEN)),
-            *(_number(each.cost[method], ".0f") for method in (OWN_ROUNDS, CHOSEN)),
+            *(percent(shares[method]) for shares in (each.false, each.decided) for method in (OWN_ROUNDS, CHOSEN)),
+            *(number(each.cost[method], ".0f") for method in (OWN_ROUNDS, CHOSEN)),
         )
         for each in found.rounds
     ]
@@ -328,14 +329,14 @@ of a turn. `instances`: that of fresh instances, in those of a turn. `starts`: h
 rounds. `false`: false decisions among all cells. `cost`: the median time until "equivalent", in blocks of {OWN} rounds.
 {ROUNDS_RUNS} runs each, for the time of 40 such blocks.
 
-{_table(("turns", "instances", "starts", *pairs), rows)}"""
+{table(("turns", "instances", "starts", *pairs), rows)}"""
 
 
 def _matrix(found: Found) -> str:
     rows: dict[tuple[str, str], list[str]] = {}
     for each in found.matrices:
         effects = "none" if each.effects == NOTHING else "mixed"
-        shares = f"{_percent(each.any_false)}; {_percent(each.decided)}; {each.trials:g}"
+        shares = f"{percent(each.any_false)}; {percent(each.decided)}; {each.trials:g}"
         rows.setdefault((each.kind, effects), []).append(shares)
     head = ("noise", "effects", *dict.fromkeys(each.method for each in found.matrices))
     return f"""## Seven stacks at once
@@ -344,53 +345,7 @@ A baseline and seven stacks, decided together (e-BH); a decided stack gets no mo
 5, 10 and 30 %. Of {MATRIX_RUNS} runs each: runs with a false decision; cells decided; median of trials, with those of
 the baseline and A/A.
 
-{_table(head, ((*about, *cells) for about, cells in rows.items()))}"""
-
-
-def _loops(found: Found) -> str:
-    rows = []
-    for effect, disturbed in dict.fromkeys((each.effect, each.disturbed) for each in found.looped):
-        own = [each for each in found.looped if (each.effect, each.disturbed) == (effect, disturbed)]
-        good = sum(each.claim in right(effect) for each in own)
-        false = sum(each.claim != UNDECIDED and each.claim not in right(effect) for each in own)
-        median, alike = np.median([each.blocks for each in own]), sum(each.as_arrays for each in own)
-        text = f"{_percent(effect)}, {disturbed}" if disturbed else _percent(effect)
-        said = (sum(each.stalls for each in own), sum(each.control_stalls for each in own))
-        rows.append((text, len(own), good, false, f"{median:g}", alike, *said))
-    head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide", "stalls", "A/A stalls")
-    return f"""## Through the loop itself
-
-`tare run`'s own loop on fakes in ten rounds of a block, from the plan to the report, in the first five kinds of noise,
-in bursts, and with a stack that stalls in one turn in {1 / STALLED:g}. `as the arrays decide`: the simulation decides
-the same from the journal, after the same block. A run ends when its stack is decided; `stalls` are the runs in which it
-was said to stall by then, which takes more blocks if stalls are rare ([in turns](#in-turns)).
-
-{_table(head, rows)}"""
-
-
-def _container(found: Found) -> str:
-    title = "## A real container\n\n"
-    if not found.containers:
-        return f"{title}Not part of this run: `make audit` as root does it."
-    heavy, again = ([pair[index] for pair in found.containers] for index in (0, 1))
-    blocks = sorted(cell.n for cell in heavy)
-    return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more.
-The metric is time, so the true ratio is 103 %. Each run ends when `heavier` is decided.
-
-| of {len(heavy)} runs | verdict | ratios | blocks |
-| --- | --- | --- | --- |
-| heavier | {_verdicts(heavy)} | {_ratios(heavy)} | {blocks[0]} to {blocks[-1]} |
-| A/A | {_verdicts(again)} | {_ratios(again)} | |"""
-
-
-def _verdicts(cells: Sequence[Cell]) -> str:
-    counted = Counter(cell.verdict for cell in cells)
-    return ", ".join(f"{verdict} in {count}" for verdict, count in counted.items())
-
-
-def _ratios(cells: Sequence[Cell]) -> str:
-    known = [cell.ratio for cell in cells if cell.ratio is not None]
-    return f"{100 * min(known):.2f} to {100 * max(known):.2f} %" if known else "none"
+{table(head, ((*about, *cells) for about, cells in rows.items()))}"""
 
 
 def _how(found: Found) -> str:
@@ -405,21 +360,6 @@ make audit
 {found.seconds / 60:.1f} minutes. A share of 5 % is known to ± {share:.1f} %. The noise is that of the `fake` technology
 (`tests/plug_ins/tare_fake/noise.py`). The simulation is `research/audit_runs.py`, the other methods
 `research/audit_rivals.py`, turns `research/audit_turns.py`, their centers `research/audit_centers.py`."""
-
-
-def _table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    names = [str(name) for name in head]
-    lines = [names, ["---"] * len(names), *([str(value) for value in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _number(number: float, form: str, unknown: str = "") -> str:
-    return f"{number:{form}}" if np.isfinite(number) else unknown
-
-
-def _percent(share: float, decimals: int = 1) -> str:
-    text = f"{100 * share:.{decimals}f}"
-    return f"{text.removesuffix('.0').replace('-0.00', '0.00')} %"
 
 
 def _met(is_met: bool) -> str:

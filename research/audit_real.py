@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide
+from audit_runs import ALIKE, BLOCKS, LESS, MORE, UNDECIDED, WITHIN, decide, right
+from audit_text import percent, table
 from audit_turns import INSTANCES, ROUNDS, STALLED
 from fakes import Bench, Watcher, record, suite
 from own_testbed import own_context
@@ -221,3 +223,54 @@ def _contained(here: RunContext, folder: Path, seed: int, passes: int) -> Contai
         len(run.trials),
         sum(bool(trial.quarantined) for trial in run.trials),
     )
+
+
+# --- the page ---
+
+
+def describe_loops(looped: Sequence[Looped]) -> str:
+    """Return the section about runs of the loop on fakes."""
+    rows = []
+    for effect, disturbed in dict.fromkeys((each.effect, each.disturbed) for each in looped):
+        own = [each for each in looped if (each.effect, each.disturbed) == (effect, disturbed)]
+        good = sum(each.claim in right(effect) for each in own)
+        false = sum(each.claim != UNDECIDED and each.claim not in right(effect) for each in own)
+        median, alike = np.median([each.blocks for each in own]), sum(each.as_arrays for each in own)
+        text = f"{percent(effect)}, {disturbed}" if disturbed else percent(effect)
+        said = (sum(each.stalls for each in own), sum(each.control_stalls for each in own))
+        rows.append((text, len(own), good, false, f"{median:g}", alike, *said))
+    head = ("effect", "runs", "right", "false", "median blocks", "as the arrays decide", "stalls", "A/A stalls")
+    return f"""## Through the loop itself
+
+`tare run`'s own loop on fakes in ten rounds of a block, from the plan to the report, in the first five kinds of noise,
+in bursts, and with a stack that stalls in one turn in {1 / STALLED:g}. `as the arrays decide`: the simulation decides
+the same from the journal, after the same block. A run ends when its stack is decided; `stalls` are the runs in which it
+was said to stall by then, which takes more blocks if stalls are rare ([in turns](#in-turns)).
+
+{table(head, rows)}"""
+
+
+def describe_containers(containers: Sequence[tuple[Cell, Cell]]) -> str:
+    """Return the section about runs in containers, each with the cells of the heavier kernel and of the A/A."""
+    title = "## A real container\n\n"
+    if not containers:
+        return f"{title}Not part of this run: `make audit` as root does it."
+    heavy, again = ([pair[index] for pair in containers] for index in (0, 1))
+    blocks = sorted(cell.n for cell in heavy)
+    return f"""{title}A fixed number of Whetstone's passes in crun containers, in turns; `heavier` does 3 % more.
+The metric is time, so the true ratio is 103 %. Each run ends when `heavier` is decided.
+
+| of {len(heavy)} runs | verdict | ratios | blocks |
+| --- | --- | --- | --- |
+| heavier | {_describe_verdicts(heavy)} | {_describe_ratios(heavy)} | {blocks[0]} to {blocks[-1]} |
+| A/A | {_describe_verdicts(again)} | {_describe_ratios(again)} | |"""
+
+
+def _describe_verdicts(cells: Sequence[Cell]) -> str:
+    counted = Counter(cell.verdict for cell in cells)
+    return ", ".join(f"{verdict} in {count}" for verdict, count in counted.items())
+
+
+def _describe_ratios(cells: Sequence[Cell]) -> str:
+    known = [cell.ratio for cell in cells if cell.ratio is not None]
+    return f"{100 * min(known):.2f} to {100 * max(known):.2f} %" if known else "none"

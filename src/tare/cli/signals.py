@@ -28,16 +28,12 @@ def interruptible() -> Iterator[None]:
     """
     from tare.hosts.process import STOP_REQUESTED  # noqa: PLC0415 - `tare --help` starts without it
 
-    def ignore_signals(before: _Handlers) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-
-    def interrupt() -> None:
+    def interrupt(before: _Handlers) -> None:  # noqa: ARG001 - the handlers stay, to ignore later signals
         STOP_REQUESTED.set()
         raise KeyboardInterrupt
 
     try:
-        with _handle_first_signal(ignore_signals, interrupt):
+        with _handle_first_signal(interrupt):
             yield
     finally:
         STOP_REQUESTED.clear()
@@ -50,23 +46,33 @@ def stop_event() -> Iterator[threading.Event]:
     The second signal ends this process.
     """
     event = threading.Event()
-    with _handle_first_signal(_restore_handlers, event.set):
+
+    def stop(before: _Handlers) -> None:
+        _restore_handlers(before)
+        event.set()
+
+    with _handle_first_signal(stop):
         yield event
 
 
 @contextmanager
-def _handle_first_signal(then: Callable[[_Handlers], None], notify: Callable[[], None]) -> Iterator[None]:
-    """Context manager: at the first signal, call `then` with the earlier handlers, and `notify`.
+def _handle_first_signal(notify: Callable[[_Handlers], None]) -> Iterator[None]:
+    """Context manager: at the first signal, call `notify` with the earlier handlers; ignore later signals.
 
-    `then` decides how later signals are handled.
+    Later signals have the same handler, and not SIG_IGN: commands of the cleanup would inherit SIG_IGN, and Python
+    prints an error about a signal that arrives just before its handler is replaced.
     """
     from tare.hosts.process import STOP_SIGNALS  # noqa: PLC0415 - `tare --help` starts without it
 
+    has_stopped = False
+
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - as signal handlers are
-        then(before)
-        if number == signal.SIGHUP:
+        nonlocal has_stopped
+        is_first, has_stopped = not has_stopped, True
+        if number == signal.SIGHUP:  # also after another signal: the terminal is gone all the same
             _detach_terminal()
-        notify()
+        if is_first:
+            notify(before)
 
     # `nohup` ignores SIGHUP, and the run must survive the end of its terminal.
     ignored = signal.SIGHUP if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else None

@@ -21,15 +21,36 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unschedulable, quote_output
-from tare.model.trial import DensityStop, Metric, RawOutput, Service, Sweep, Value
+from tare.model.trial import Metric, RawOutput, Service, Sweep, Value
 from tare.model.units import Duration, Percent
 from tare.plugins.workload import InstanceStarter, MeasurementContext, Workload
+
+
+class DensityStop(StrEnum):
+    """Reason why a density measurement ended: the word in the workload's output, and `words` for readers."""
+
+    words: str
+
+    def __new__(cls, word: str, words: str = "") -> Self:
+        """Return a member with its word and the words for readers."""
+        end = str.__new__(cls, word)  # the value is the word alone, so that a member equals the word in an output
+        end._value_, end.words = word, words
+        return end
+
+    SLOW = "slow", "with one more, the slowest missed the goal"
+    MOST = "most", "no more were asked for"
+    SPARE = "no memory to spare", "one more might have left the machine too little memory"
+    OUT_OF_MEMORY = "out of memory", "one more was ended for lack of memory"
+    LATE = "late", "one more did not start or answer in time"
+    NO_ROOM = "no room", "there was no room for one more"
+
 
 _STOPS_DURING_REQUESTS = (DensityStop.OUT_OF_MEMORY, DensityStop.LATE)  # these may interrupt a round of requests
 _STOP_BY_ERROR: Mapping[type[TrialFailed], DensityStop] = {

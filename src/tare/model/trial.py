@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Literal
 
 from tare.model.machine import FileSystem
 
@@ -395,22 +395,3 @@ class Trial:
     def as_failed(self, reason: str, hint: str, quarantined: tuple[MeasuredValue, ...] = ()) -> Trial:
         """Return the trial as failed and without values, except for the given ones in quarantine."""
         return replace(self, status="failed", reason=reason, hint=hint, values=(), quarantined=quarantined)
-
-
-class DensityStop(StrEnum):
-    """Reason why a density measurement ended: the word in the workload's output, and `words` for readers."""
-
-    words: str
-
-    def __new__(cls, word: str, words: str = "") -> Self:
-        """Return a member with its word and the words for readers."""
-        end = str.__new__(cls, word)  # the value is the word alone, so that a member equals the word in an output
-        end._value_, end.words = word, words
-        return end
-
-    SLOW = "slow", "with one more, the slowest missed the goal"
-    MOST = "most", "no more were asked for"
-    SPARE = "no memory to spare", "one more might have left the machine too little memory"
-    OUT_OF_MEMORY = "out of memory", "one more was ended for lack of memory"
-    LATE = "late", "one more did not start or answer in time"
-    NO_ROOM = "no room", "there was no room for one more"

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tare.loads.density import DensityStop
 from tare.model.errors import UsageError
 from tare.model.run_folder import Run, WorkloadRecord, load_raw
-from tare.model.trial import DensityStop, LimitsCheck, LoweredSetting, RawOutput, Trial
+from tare.model.trial import LimitsCheck, LoweredSetting, RawOutput, Trial
 from tare.model.units import format_size
 from tare.report.numbers import cut
 

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tare.hosts.awake import AwakeCpus
 from tare.hosts.facts import parse_meminfo
@@ -26,16 +26,14 @@ from tare.runner.sanity_checks import reject_faster_than_bare_metal, time_cautio
 from tare.runner.schedule import rounds_by_label
 from tare.runner.shared_instances import SharedInstances
 from tare.runner.trial import FinishedTrial, TrialRun
-from tare.runner.trial_log import TrialLog
+from tare.runner.trial_log import TrialLog, has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.turn_lengths import ProbePair, run_probes
 from tare.runner.turn_scheduler import TurnScheduler
-from tare.runner.values import read_values
 from tare.suites.plan import Block, PlannedTrial
 from tare.suites.stack_overrides import StackOverride
 from tare.suites.suite import PlannedWorkload
 from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 
-_MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: two or three of Docker, all of quick stacks
 _ONCE: Mapping[str, int] = {}
 _USABLE_MEMORY_SHARE = 0.8  # of the available memory: loads and the page cache need the rest
 _MEMORY_RESERVE_FACTOR = 1.5  # times the observed footprint, which is read once and may have been higher before
@@ -119,8 +117,8 @@ class BlockRunner:
         target = self.context.telemetry.folder / f"{block.name}.parquet"
         # Undoing in the background is safe here: instances have different slots, so no name is used again.
         with (
-            self.context.ledger.undo_in_background(),
             run_sampler(target, self.context.telemetry.backend_for(self.context.host)) as sampler,
+            self.context.ledger.undo_in_background(),
         ):
             ended = tuple(self._run_together(block, planned, observe, options, sampler))
         self._compare_with_bare_metal(ended, planned.workload)
@@ -155,27 +153,15 @@ class BlockRunner:
         labels = () if workload.runs_exclusively else self._labels.get(block.workload, ())
         turns = TurnScheduler(chance, observe, not workload.runs_exclusively, labels, self.references)
 
-        def create_attempt(step: PlannedTrial) -> TrialRun:
-            stack, image = tuple(self.stacks[step.stack]), self.context.images.for_stack(step.stack)
-            spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
-            spec = self.shared.add_ports(spec, step.workload)
-            overridden = self._apply_overrides(workload, step.stack)
-            earlier = self._first_starts.get(step)
-            return TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake, earlier)
-
         with ExitStack() as held:
-            stay, first = [create_attempt(step) for step in staying], 0
+            stay, first = [self._create_attempt(step, workload, limits, shared, sampler) for step in staying], 0
             for group in groups:
                 if turns.is_hopeless:
                     break
                 with ExitStack() as exits:
-                    come = [create_attempt(step) for step in group]
+                    come = [self._create_attempt(step, workload, limits, shared, sampler) for step in group]
                     for attempt in come if first else [*stay, *come]:
-                        self.context.await_machines()
-                        observe(TrialBegins(attempt.step))
-                        (held if attempt in stay else exits).enter_context(attempt)
-                        raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
-                        attempt.start()
+                        self._start(attempt, held if attempt in stay else exits, observe)
                     exits.enter_context(nullcontext() if workload.runs_exclusively else self._awake.keep_awake())
                     if options.choose and not first:
                         planned, passes = self._choose_turn_length([*stay, *come], planned, options)
@@ -185,6 +171,8 @@ class BlockRunner:
                     turns.run_turns([*stay, *come], first)
                     # With groups, the baseline measures once with each of them: more passes would multiply its time.
                     _run_more_passes(turns, come, workload.rounds, passes if len(groups) == 1 else _ONCE, first)
+                    if sampler and group is groups[-1]:
+                        sampler.stop_when_unused()
                     for attempt in turns.select_counted(come):
                         self._end(attempt, planned)
                         attempt.log.cautions += [_IN_GROUPS] if stay and len(groups) > 1 else []
@@ -194,6 +182,29 @@ class BlockRunner:
             for attempt in turns.select_counted(stay):
                 self._end(attempt, planned, len(groups))
                 yield attempt
+
+    def _create_attempt(
+        self,
+        step: PlannedTrial,
+        workload: Workload,
+        limits: Limits,
+        shared: SharedInstances | None,
+        sampler: Sampler | None,
+    ) -> TrialRun:
+        stack, image = tuple(self.stacks[step.stack]), self.context.images.for_stack(step.stack)
+        spec = InstanceSpec(stack, image, limits, self._slots[step.stack], sampler=sampler)
+        spec = self.shared.add_ports(spec, step.workload)
+        overridden = self._apply_overrides(workload, step.stack)
+        earlier = self._first_starts.get(step)
+        return TrialRun(self.context, step, spec, overridden, self.inside_check, shared, self._awake, earlier)
+
+    def _start(self, attempt: TrialRun, exits: ExitStack, observe: RunObserver) -> None:
+        """Start an attempt, which `exits` removes."""
+        self.context.await_machines()
+        observe(TrialBegins(attempt.step))
+        exits.enter_context(attempt)
+        raise_if_interrupted()  # code in between may have swallowed the KeyboardInterrupt
+        attempt.start()
 
     def _choose_turn_length(
         self, attempts: Sequence[TrialRun], planned: PlannedWorkload, options: BlockOptions
@@ -347,44 +358,3 @@ def _run_more_passes(
         if any(each.rounds != number * rounds for each in again):
             break
         turns.run_turns(again, first_round)
-
-
-def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:
-    """Return whether another start of this stack would end in time; False after a failed start."""
-    seconds = [log.seconds for log in starts]
-    return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _MAX_STARTS_SECONDS
-
-
-def mark_as_warm_up(log: TrialLog) -> None:
-    """Mark the outputs of a start as warm-up, so that they do not count as values."""
-    log.raw = [replace(each, warm_up=True) for each in log.raw]
-
-
-def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
-    """Return one log for several starts, each of which is a turn. Warm-up starts do not count.
-
-    All other fields are those of the median start, or of a failed one.
-    """
-    raw = [each for log in starts for each in log.raw]
-    seconds = sum(log.seconds for log in starts)
-    failed = next((log for log in starts if log.status != "ok"), None)
-    if failed is not None:
-        failed.raw, failed.seconds = raw, seconds
-        return failed
-    counted = [log for log in starts if not all(each.warm_up for each in log.raw)]
-    # The lower median is a real start: its timeline, footprint and commands belong together.
-    merged = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
-    turns = [replace(turn, number=number) for number, log in enumerate(counted) for turn in log.turns]
-    cautions: list[Caution] = []
-    for log in counted:  # keep one caution of each kind: those of later starts differ only in their numbers
-        known = {caution.kind for caution in cautions}
-        cautions += [caution for caution in log.cautions if caution.kind not in known]
-    merged.raw, merged.turns, merged.cautions, merged.seconds = raw, turns, cautions, seconds
-    merged.started, merged.ended = starts[0].started, starts[-1].ended
-    merged.values = read_values(workload, raw)
-    return merged
-
-
-def _ready_seconds(log: TrialLog) -> float:
-    """Return the seconds of the mark `ready`, which need not be the last: technologies may mark later steps."""
-    return next(mark.seconds for mark in log.timeline if mark.name == "ready")

@@ -116,7 +116,7 @@ class TrialRun:
         log, workload, context, spec = self.log, self.workload, self.context, self.spec
         log.started = time.time()
         with self._record_failure():
-            self._open.callback(self._await_telemetry_file)  # registered first to run last: the sampler still writes
+            last = self._open.enter_context(ExitStack())  # a private sampler writes its file while the instance ends
             log.path = "/".join(technology.network_path for technology in spec.stack)
             log.cautions += [_UNTESTED for technology in spec.stack if technology.tested == "stand-in"]
             reject_unsupported(spec.stack, workload)
@@ -124,11 +124,8 @@ class TrialRun:
             assert self._running is not None  # noqa: S101 - obtained above
             parts, instance, innermost = self._running.layers, self._running.instance, self._running.layers[-1]
             self._inspect_instance(instance, innermost)
-            if (
-                self.shared
-                and self.shared.has_use(self.step.workload, self._running)
-                and not workload.leaves_instance_fresh
-            ):
+            is_kept = self.shared and self.shared.has_use(self.step.workload, self._running)
+            if is_kept and not workload.leaves_instance_fresh:
                 self._running.record_state()
             self._sidecars.start(self._open, context, workload, instance)
             # The server must still run at the last sample: its counters vanish with it.
@@ -137,7 +134,7 @@ class TrialRun:
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
             outermost = find_layer_on_machine(parts)
-            telemetry = Telemetry() if self.earlier else self._start_sampling(outermost)
+            telemetry = Telemetry() if self.earlier else self._start_sampling(outermost, last)
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)
             edges = create_boundary(
                 *(outermost.host, outermost.instance.processes, outermost.spec.limits.cpus),
@@ -318,20 +315,16 @@ class TrialRun:
             instance_starter=ExtraInstances(self.context, self.spec, marks) if workload.runs_exclusively else None,
         )
 
-    def _start_sampling(self, part: StartedLayer) -> Telemetry:
-        """Start to sample the processes of a layer and their machine, with the block's sampler or a private one."""
+    def _start_sampling(self, part: StartedLayer, last: ExitStack) -> Telemetry:
+        """Sample a layer's processes and machine by the block's sampler, or a private one, whose file `last` awaits."""
         sampler = self._block_sampler
         if sampler is None:
             sampling = part.context.telemetry
             target = sampling.folder / f"{self.step.trial}.parquet"
             sampler = self._sampler = Sampler(target, sampling.backend_for(part.host))
+            last.callback(sampler.await_file)
             self._open.callback(sampler.stop)
         return self._open.enter_context(sampler.sample_instance(self.step.trial, part.instance.processes))
-
-    def _await_telemetry_file(self) -> None:
-        """Wait for the file of the trial's private sampler, which is written while the instance ends."""
-        if self._sampler is not None:
-            self._sampler.await_file()
 
     def _run_turn(self, live: LiveTrial, number: int, started_at: float) -> RawOutput | None:
         """Ask the workload for one more output; outputs before a failure stay recorded."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tare.model.machine import FileSystem
@@ -21,8 +21,11 @@ from tare.model.trial import (
     Trial,
     Turn,
 )
+from tare.plugins.workload import Workload
+from tare.runner.values import read_values
 from tare.suites.plan import PlannedTrial
 
+_MAX_STARTS_SECONDS = 1.0  # for all starts of a stack in a block: two or three of Docker, all of quick stacks
 _Item = TypeVar("_Item")
 
 
@@ -118,3 +121,47 @@ def _drop_duplicates(items: Sequence[_Item]) -> tuple[_Item, ...]:
     """Return the items without repetitions, in their order."""
     # Not `dict.fromkeys`: values of plug-ins may not be hashable.
     return tuple(each for index, each in enumerate(items) if each not in items[:index])
+
+
+# --- several starts of a stack, each of which is a turn -------------------------------------------------------------
+
+
+def has_time_for_another_start(starts: Sequence[TrialLog]) -> bool:
+    """Return whether another start of this stack would end in time; False after a failed start."""
+    seconds = [log.seconds for log in starts]
+    return starts[-1].status == "ok" and sum(seconds) + seconds[-1] <= _MAX_STARTS_SECONDS
+
+
+def mark_as_warm_up(log: TrialLog) -> None:
+    """Mark the outputs of a start as warm-up, so that they do not count as values."""
+    log.raw = [replace(each, warm_up=True) for each in log.raw]
+
+
+def merge_starts(workload: Workload, starts: Sequence[TrialLog]) -> TrialLog:
+    """Return one log for several starts, each of which is a turn. Warm-up starts do not count.
+
+    All other fields are those of the median start, or of a failed one.
+    """
+    raw = [each for log in starts for each in log.raw]
+    seconds = sum(log.seconds for log in starts)
+    failed = next((log for log in starts if log.status != "ok"), None)
+    if failed is not None:
+        failed.raw, failed.seconds = raw, seconds
+        return failed
+    counted = [log for log in starts if not all(each.warm_up for each in log.raw)]
+    # The lower median is a real start: its timeline, footprint and commands belong together.
+    merged = sorted(counted, key=_ready_seconds)[(len(counted) - 1) // 2]
+    turns = [replace(turn, number=number) for number, log in enumerate(counted) for turn in log.turns]
+    cautions: list[Caution] = []
+    for log in counted:  # keep one caution of each kind: those of later starts differ only in their numbers
+        known = {caution.kind for caution in cautions}
+        cautions += [caution for caution in log.cautions if caution.kind not in known]
+    merged.raw, merged.turns, merged.cautions, merged.seconds = raw, turns, cautions, seconds
+    merged.started, merged.ended = starts[0].started, starts[-1].ended
+    merged.values = read_values(workload, raw)
+    return merged
+
+
+def _ready_seconds(log: TrialLog) -> float:
+    """Return the seconds of the mark `ready`, which need not be the last: technologies may mark later steps."""
+    return next(mark.seconds for mark in log.timeline if mark.name == "ready")

@@ -31,6 +31,7 @@ MIN_LENDERS = 3  # without rounds; fewer other stacks give too noisy an estimate
 _LOG_DISTANCE_LIMIT = 40.0  # of the bisection: no half width is as large as exp(40) standard deviations
 _BISECTIONS = 52  # after them, both limits differ only by rounding: a double has 52 bits of mantissa
 _ZERO = np.array(0.0)
+_Counts = NDArray[np.int64] | NDArray[np.float64]
 SINGLE_STATEMENT_EVIDENCE = float(-np.log1p(-CONFIDENCE))  # the evidence that one statement needs
 
 
@@ -48,8 +49,14 @@ def log_evidence(
     with eight borrowed degrees of freedom. A deviation of 0 counts as the limit of small ones: the evidence is large,
     but bounded by the count.
     """
-    freedom = np.maximum(count - 1, 1) + borrowed
-    square, variance = count * (mean - hypothesis) ** 2 / freedom, deviation**2
+    factor = _log_bayes_factor(mean - hypothesis, deviation, count, np.maximum(count - 1, 1) + borrowed)
+    return np.where(has_interval(count, borrowed), factor, 0.0)
+
+
+def _log_bayes_factor(
+    mean: NDArray[np.float64], deviation: NDArray[np.float64], count: _Counts, freedom: _Counts
+) -> NDArray[np.float64]:
+    square, variance = count * mean**2 / freedom, deviation**2
     is_defined = square + variance > 0
     parts = []
     for spread, weight in _PRIORS:
@@ -57,7 +64,7 @@ def log_evidence(
         # (1 + t²/df) / (1 + known t²/df), both multiplied by the variance to avoid a division by 0.
         ratio = np.where(is_defined, variance + square, 1.0) / np.where(is_defined, variance + known * square, 1.0)
         parts.append(np.log(weight) + np.log(known) / 2 + (freedom + 1) / 2 * np.log(ratio))
-    return np.where(has_interval(count, borrowed), np.logaddexp.reduce(parts), 0.0)
+    return np.asarray(np.logaddexp.reduce(parts))
 
 
 def has_interval(count: NDArray[np.int64], borrowed: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -81,24 +88,28 @@ def widths_per_deviation(
     for pair in {*zip(count[is_plain].tolist(), least[is_plain].tolist(), strict=True)}:
         widths[is_plain & (count == pair[0]) & (least == pair[1])] = _half_width(*pair)
     if not is_plain.all():
-        widths[~is_plain] = _solve_half_width(count[~is_plain], borrowed[~is_plain], least[~is_plain])
-    return widths
+        freedom = np.maximum(count - 1, 1) + borrowed
+        widths[~is_plain] = solve_half_widths(count[~is_plain], freedom[~is_plain], least[~is_plain])
+    return np.where(has_interval(count, borrowed), widths, np.inf)
 
 
 @cache  # a bisection takes a millisecond, and a run asks for the same few arguments after each block
 def _half_width(count: int, needed_evidence: float) -> float:
-    return float(_solve_half_width(np.array(count), _ZERO, np.array(needed_evidence)))
+    return float(solve_half_widths(np.array(count), np.array(max(count - 1, 1)), needed_evidence))
 
 
-def _solve_half_width(
-    count: NDArray[np.int64], borrowed: NDArray[np.float64], needed_evidence: NDArray[np.float64]
+def solve_half_widths(
+    count: _Counts, freedom: _Counts, needed_evidence: NDArray[np.float64] | float = SINGLE_STATEMENT_EVIDENCE
 ) -> NDArray[np.float64]:
-    """Solve `log_evidence` for the distance, by bisection of its logarithm."""
+    """Return half the widths of intervals in standard deviations of a value, with any degrees of freedom.
+
+    Solve the Bayes factor for the distance, by bisection of its logarithm. The count need not be an integer.
+    """
     low, high = np.full(count.shape, -_LOG_DISTANCE_LIMIT), np.full(count.shape, _LOG_DISTANCE_LIMIT)
     unit = np.ones(count.shape)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2
-        is_enough = log_evidence(np.exp(middle), unit, count, borrowed) >= needed_evidence
+        is_enough = _log_bayes_factor(np.exp(middle), unit, count, freedom) >= needed_evidence
         low, high = np.where(is_enough, low, middle), np.where(is_enough, middle, high)
     return np.where(high < _LOG_DISTANCE_LIMIT, np.exp(high), np.inf)
 

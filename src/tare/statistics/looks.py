@@ -167,17 +167,14 @@ class Looks:
             for name in looks
         }
 
-    def as_of_last_blocks(
-        self, workload: str, compare: Callable[[frozenset[int], VariancePrior | None], RatioComparison]
-    ) -> RatioComparison:
-        """Return a workload's comparison in which each stack's row is as of its last block.
-
-        `compare` returns the comparison by a set of blocks and the run's prior of variances.
-        """
-        ends = self._pasts[workload].ends
+    def compare_as_of_last_blocks(self, workload: str, ratios: LogRatios, reference: BaselineRows) -> RatioComparison:
+        """Return the comparison of a workload's log ratios to `reference`; each stack's row is as of its last block."""
+        blocks, ends = self.grid(workload).blocks, self._pasts[workload].ends
 
         def compare_after(count: int) -> RatioComparison:
-            return compare(frozenset(islice(ends, count)), self._prior_after(workload, count))
+            done = frozenset(islice(ends, count))
+            at = [index for index, block in enumerate(blocks) if block in done]
+            return ratios.compare(self._margin, reference, self._prior_after(workload, count), at)
 
         return self._compare_as_of(workload, self._count, compare_after)[0]
 

@@ -1,9 +1,12 @@
 """Ranking of stacks, per headline and overall, with the ranks that the intervals allow.
 
 A stack's overall speed is the geometric mean, over workloads, of its headlines relative to a reference's; if lower is
-better, the inverse. The first blocks of all workloads make one value, the second blocks another, and so on while every
-workload has a block. Workloads are independent, so that these values can be compared like the blocks of a single
-workload (`tare.statistics.ratios`).
+better, the inverse. Its logarithm is the mean of the workloads' log ratios, each from all blocks that the stack has
+there, and workloads are independent, so that the variances of these means add up. Their sum has the degrees of freedom
+of Welch and Satterthwaite (Satterthwaite, "An approximate distribution of estimates of variance components",
+Biometrics Bulletin 2 (1946), 110-114), and the interval is that of a single workload with so many
+(`tare.statistics.anytime`). The approximation costs no coverage: at any look, the interval missed at most 3 % of
+simulated stacks, also if stacks leave each workload once they are decided there.
 
 For ranks per headline, stacks are compared in pairs, within blocks. The best rank of a stack is one more than the
 number of significantly better stacks; the worst rank follows in the same way. Stacks that cannot be distinguished share
@@ -20,17 +23,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.statistics.anytime import MIN_VALUES_EARLY, e_bh
-from tare.statistics.cells import Cell, Overall, OverallSpeed, Verdict, verdict_of_side
-from tare.statistics.headlines import Headline, LogRatios
-from tare.statistics.ratios import BaselineRows, RatioComparison, compare_together
+from tare.statistics.anytime import EARLY_BORROWED_FREEDOM, MIN_VALUES_EARLY, e_bh, has_interval, solve_half_widths
+from tare.statistics.cells import Cell, HeadlineRule, Overall, OverallSpeed, verdict_of_side
+from tare.statistics.headlines import Headline
+from tare.statistics.looks import HeadlineVerdicts, Looks
+from tare.statistics.ratios import BaselineRows, RatioComparison, classify_side, exp_bounded
 from tare.statistics.summary import Summary
 
 _MAX_STACKS = 40  # with more stacks, only pairs with the baseline count: each stack takes a few milliseconds
 
 
 def rank(
-    stacks: tuple[str, ...], headlines: Sequence[Headline], reference: BaselineRows | None, margin: float
+    stacks: tuple[str, ...], judged: Sequence[HeadlineVerdicts], reference: BaselineRows | None, looks: Looks
 ) -> Overall:
     """Return the overall ranking of the stacks with three blocks or more of all headlines.
 
@@ -40,57 +44,80 @@ def rank(
     if reference is None:
         return Overall((), (), (), ())
     others = [row for row in range(len(stacks)) if row not in (reference.row, reference.control)]
-    compared = [(head, head.log_ratios(reference)) for head in headlines]
-    compared = [
-        (head, ratios)
-        for head, ratios in compared
-        if ratios.both.sum(axis=1)[others].max(initial=0) >= MIN_VALUES_EARLY
-    ]
-    workloads = tuple(head.rule.name for head, _ in compared)
-    if not compared:
+    judged = [each for each in judged if each.held_comparison.count[others].max(initial=0) >= MIN_VALUES_EARLY]
+    workloads = tuple(each.head.rule.name for each in judged)
+    if not judged:
         return Overall((), (), (), ())
-    speeds = _compare_overall(compared, reference, margin)
-    # A stack may be decided in each workload after three blocks, which give no interval over all workloads.
-    known = [index for index in others if speeds.count[index] >= MIN_VALUES_EARLY]
-    order = sorted(known, key=lambda index: -speeds.mean[index])
-    standings = tuple(_overall_speed(stacks[index], speeds, index) for index in order)
-    missing = tuple(stacks[index] for index in others if index not in known)
+    rules, comparisons = [each.head.rule for each in judged], [each.held_comparison for each in judged]
+    fewest = np.min([compared.count for compared in comparisons], axis=0)
+    known = [row for row in others if fewest[row] >= MIN_VALUES_EARLY]
+    speeds = _combine(rules, comparisons)
+    order = sorted(known, key=lambda row: -speeds.mean[row])
+    standings = tuple(_overall_speed(stacks[row], speeds, row) for row in order)
+    missing = tuple(stacks[row] for row in others if row not in known)
     tied: tuple[str, ...] = ()
     if order:
         best = BaselineRows(order[0])
-        nearest = _compare_overall([(head, head.log_ratios(best)) for head, _ in compared], best, margin)
-        tied = tuple(stacks[index] for index in order[1:] if _verdict(nearest, index) != "worse")
+        nearest = _combine(rules, [_compare_with(best, each.head, looks) for each in judged])
+        tied = tuple(stacks[row] for row in order[1:] if not _is_slower(row, nearest, speeds, best.row))
     return Overall(workloads, standings, tied, missing)
 
 
-def _compare_overall(
-    compared: Sequence[tuple[Headline, LogRatios]], reference: BaselineRows, margin: float
-) -> RatioComparison:
-    series = [_close_gaps(ratios.logs, ratios.both) for _, ratios in compared]
-    length = min(logs.shape[1] for logs, _ in series)  # a value needs a block of every workload
-    signs = [1.0 if head.rule.better == "higher" else -1.0 for head, _ in compared]
-    values = [sign * logs[:, :length] for sign, (logs, _) in zip(signs, series, strict=True)]
-    present = np.all([mask[:, :length] for _, mask in series], axis=0)
-    return compare_together(np.mean(values, axis=0), present, margin, reference)
+def _compare_with(reference: BaselineRows, head: Headline, looks: Looks) -> RatioComparison:
+    return looks.compare_as_of_last_blocks(head.rule.workload, head.log_ratios(reference), reference)
 
 
-def _close_gaps(
-    values: NDArray[np.float64], present: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return the rows with their present values moved to the front, so that the n-th values can be combined."""
-    order = np.argsort(~present, axis=1, kind="stable")
-    return np.take_along_axis(values, order, axis=1), np.take_along_axis(present, order, axis=1)
+@dataclass(frozen=True)
+class _OverallRatios:
+    """Logarithms of overall speeds by row, with half the widths of their intervals, infinite for too few blocks."""
+
+    mean: NDArray[np.float64]
+    half_widths: NDArray[np.float64]
+    limit: float
 
 
-def _overall_speed(stack: str, speeds: RatioComparison, index: int) -> OverallSpeed:
-    speed = speeds.ratio_at((index,))
-    assert speed is not None  # noqa: S101 - only called for stacks with enough values
-    return OverallSpeed(stack, speed.ratio, speed.low, speed.high, _verdict(speeds, index))
+def _combine(rules: Sequence[HeadlineRule], comparisons: Sequence[RatioComparison]) -> _OverallRatios:
+    """Combine the comparisons of several headlines.
+
+    A row has an interval if it has one in all headlines, or if the sum of the variances has the degrees of freedom that
+    an interval after three blocks needs.
+    """
+    means, offsets, count, borrowed, deviation, widening = (
+        np.array([getattr(each, name) for each in comparisons])
+        for name in ("mean", "offset", "count", "borrowed", "deviation", "widening")
+    )
+    speeds = [mean if rule.better == "higher" else -mean for rule, mean in zip(rules, means, strict=True)]
+    variances = (deviation * widening / len(rules)) ** 2
+    errors = variances / np.maximum(count, 1)  # of the means
+    variance, error = variances.sum(axis=0), errors.sum(axis=0)
+    has_noise = error > 0
+    # Without noise in any headline, the interval has no width.
+    blocks = np.where(has_noise, variance, 1.0) / np.where(has_noise, error, 1.0)
+    squares = (errors**2 / (np.maximum(count - 1, 1) + borrowed)).sum(axis=0)
+    freedom = np.where(has_noise, error**2, 1.0) / np.where(has_noise, squares, 1.0)
+    is_enough = (count >= MIN_VALUES_EARLY).all(axis=0) & (freedom >= MIN_VALUES_EARLY - 1 + EARLY_BORROWED_FREEDOM)
+    is_known = is_enough | has_interval(count, borrowed).all(axis=0)
+    widths = np.where(has_noise, solve_half_widths(blocks, freedom), 0.0)
+    half_widths = widths * np.sqrt(variance) + offsets.mean(axis=0)
+    return _OverallRatios(np.mean(speeds, axis=0), np.where(is_known, half_widths, np.inf), comparisons[0].limit)
 
 
-def _verdict(speeds: RatioComparison, index: int) -> Verdict:
-    speed = speeds.ratio_at((index,))
-    return "no value" if speed is None else verdict_of_side(speed.side, "higher")
+def _is_slower(row: int, nearest: _OverallRatios, speeds: _OverallRatios, best: int) -> bool:
+    """Return whether a stack is slower than the best one, whose row is `best`.
+
+    `nearest` compares the stacks within blocks. If they have too few blocks in common, their intervals relative to the
+    baseline (`speeds`) must not overlap.
+    """
+    if np.isfinite(nearest.half_widths[row]):
+        return bool(nearest.mean[row] + nearest.half_widths[row] < 0)
+    return bool(speeds.mean[row] + speeds.half_widths[row] < speeds.mean[best] - speeds.half_widths[best])
+
+
+def _overall_speed(stack: str, speeds: _OverallRatios, row: int) -> OverallSpeed:
+    mean, half = float(speeds.mean[row]), float(speeds.half_widths[row])
+    verdict = verdict_of_side(classify_side(mean, half, speeds.limit), "higher")
+    low, high = (exp_bounded(bound) if np.isfinite(half) else None for bound in (mean - half, mean + half))
+    return OverallSpeed(stack, exp_bounded(mean), low, high, verdict)
 
 
 @dataclass(frozen=True)

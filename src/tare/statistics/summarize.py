@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from tare.statistics.descriptive import Moments, are_quantized, describe_row, mo
 from tare.statistics.grid import Grid
 from tare.statistics.headlines import LogRatios, log_ratios, usual_logs
 from tare.statistics.looks import HeadlineVerdicts, Looks
-from tare.statistics.moderated_variance import VariancePrior
 from tare.statistics.outcomes import TrialOutcomes, add_file_system_cautions, count_outcomes, select_latest
 from tare.statistics.ranking import rank
 from tare.statistics.ratios import BaselineRows, Ratio, RatioComparison, exp_bounded, ratio_fields
@@ -86,8 +85,13 @@ def summarize(run: Run) -> Summary:
         for record in known
     ]
     measured = tuple(each.head for workload in workloads for each in workload.headline_verdicts)
-    counting = [head for head in measured if head.keys and head.rule.overall]
-    cells = [cell for workload in workloads for cell in _create_cells(workload, run.record.margin)]
+    counting = [
+        judged
+        for workload in workloads
+        for judged in workload.headline_verdicts
+        if judged.head.keys and judged.head.rule.overall
+    ]
+    cells = [cell for workload in workloads for cell in _create_cells(workload)]
     heads = [
         cell
         for workload in workloads
@@ -103,7 +107,7 @@ def summarize(run: Run) -> Summary:
         workloads=tuple(record.name for record in known),
         cells=_with_bare_metal_caution(cells, run.record),
         headlines=_with_bare_metal_caution(heads, run.record),
-        overall=rank(stacks, counting, reference, run.record.margin),
+        overall=rank(stacks, counting, reference, looks),
         headline_data=measured,
         overrides=tuple(
             (stack, what, text)
@@ -199,10 +203,10 @@ class _CellRows:
         return find_shapes(self.log_ratios.logs, self.log_ratios.both)
 
 
-def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
+def _create_cells(workload: _WorkloadSummary) -> Iterator[Cell]:
     """Yield the cells of all keys of a workload; the arithmetic is done once for the whole grid."""
     grid, away = workload.grid, log_ratios(workload.grid, workload.baseline_rows)
-    compared = workload.looks.as_of_last_blocks(grid.workload, partial(_compare_blocks, workload, away, margin))
+    compared = workload.looks.compare_as_of_last_blocks(grid.workload, away, workload.baseline_rows)
     needed = np.full(compared.count.shape, SINGLE_STATEMENT_EVIDENCE)
     for judged in workload.headline_verdicts:
         if len(judged.head.keys) == 1:
@@ -219,14 +223,6 @@ def _create_cells(workload: _WorkloadSummary, margin: float) -> Iterator[Cell]:
         turn_comparison=compare_turns(grid, workload.baseline_rows, away),
     )
     return (_create_cell(rows, place, (place[1],)) for place in np.ndindex(rows.is_refused.shape))
-
-
-def _compare_blocks(
-    workload: _WorkloadSummary, away: LogRatios, margin: float, blocks: frozenset[int], prior: VariancePrior | None
-) -> RatioComparison:
-    """Compare the values of some blocks of a workload, each key by itself."""
-    at = [index for index, block in enumerate(workload.grid.blocks) if block in blocks]
-    return away.compare(margin, workload.baseline_rows, prior, at)
 
 
 def _is_refused(grid: Grid, baseline: int) -> NDArray[np.bool_]:

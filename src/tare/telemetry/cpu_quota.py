@@ -6,7 +6,7 @@ which a quota stops a program is no CPU time, and the kernel counts it as time i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from tare.hosts.cgroups import parse_group, parse_layout
@@ -14,18 +14,19 @@ from tare.hosts.host import Host
 from tare.model.errors import TareError
 from tare.model.trial import Caution
 from tare.telemetry.instance_reader import parse_counts
-from tare.telemetry.kernel_files import read_files
+from tare.telemetry.kernel_files import MOUNTS, read_files
 from tare.telemetry.procfs import parse_or_none
-
-_MOUNTS = "/proc/self/mounts"
 
 
 class QuotaWatch:
-    """Watch over the quotas of the control groups of some processes, from now on."""
+    """Watch over the quotas of the control groups of some processes, from now on.
 
-    def __init__(self, host: Host, pids: Sequence[int]) -> None:
+    `group_texts` are the texts of `read_group_files`.
+    """
+
+    def __init__(self, host: Host, group_texts: Mapping[str, str]) -> None:
         self._host = host
-        self._paths = _stat_paths(host, pids)
+        self._paths = _stat_paths(group_texts)
         self._before = self._count_stops()
         self._stops = 0
 
@@ -46,14 +47,14 @@ class QuotaWatch:
         return sum(count[0] for count in counts if count)
 
 
-def _stat_paths(host: Host, pids: Sequence[int]) -> tuple[str, ...]:
+def _stat_paths(group_texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return the paths of cpu.stat of the processes' groups and of all groups around them; () if they are unknown."""
-    texts = dict(read_files(host, (_MOUNTS, *(f"/proc/{pid}/cgroup" for pid in pids))))
     try:
-        layout = parse_layout(texts.pop(_MOUNTS, ""))
+        layout = parse_layout(group_texts.get(MOUNTS, ""))
     except TareError:
         return ()
-    groups = {PurePosixPath(parse_group(text, "cpu", layout.version)) for text in texts.values()}
+    lists = [text for path, text in group_texts.items() if path != MOUNTS]
+    groups = {PurePosixPath(parse_group(text, "cpu", layout.version)) for text in lists}
     around = {name for group in groups for name in (group, *group.parents) if group.is_absolute()}
     top = layout.mounts.get("cpu", "")
     return tuple(sorted(f"{top}/{name.relative_to('/')}/cpu.stat" for name in around if name != PurePosixPath("/")))

@@ -21,6 +21,7 @@ from tare.model.files import read_text
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # exists for interfaces of hardware only
 
+MOUNTS = "/proc/self/mounts"
 PRESSURES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
 
 _CHUNK_BYTES = 65536
@@ -225,3 +226,8 @@ def read_files(host: Host, paths: Sequence[str], patterns: Sequence[str] = ()) -
         return {path: text for path in (*paths, *matching) if (text := read_text(path))}
     words = ("sh", "-c", _READ_ALL, "sh", " ".join(patterns), *paths)
     return parse_gathered(host.run(*words, timeout=_READ_SECONDS, check=False).text)[0]
+
+
+def read_group_files(host: Host, pids: Sequence[int]) -> Mapping[str, str]:
+    """Return the texts of the host's mounts and of the lists of control groups of processes, by path."""
+    return read_files(host, (MOUNTS, *(f"/proc/{pid}/cgroup" for pid in pids)))

@@ -53,6 +53,11 @@ class TelemetryRow:
     used: UsageReading
 
 
+def prepare_writing() -> None:
+    """Load what `write` needs. The first time in a process, this takes 0.1 s or more."""
+    _database()
+
+
 def write(target: Path, rows: Sequence[TelemetryRow], began: float) -> str:
     """Write rows to a Parquet file atomically; return the error, or "".
 

@@ -32,7 +32,7 @@ from tare.model.trial import Caution
 from tare.telemetry.host_reader import HostReader, HostTotals, UsageReading, read_totals
 from tare.telemetry.instance_reader import InstanceReader
 from tare.telemetry.kernel_files import Files, LocalFiles, RemoteFiles
-from tare.telemetry.parquet import TelemetryRow, write
+from tare.telemetry.parquet import TelemetryRow, prepare_writing, write
 from tare.telemetry.procfs import STEAL_LIMIT
 
 _MAX_SAMPLE_SECONDS = 5.0  # a trial does not wait longer for a sample
@@ -169,10 +169,11 @@ class _SampledInstance:
 class Sampler:
     """Thread that samples a machine and its registered instances, and writes a Parquet file at the end.
 
-    `failure_reason` is known after `await_file`: the reason if the file was not written, else "".
+    `failure_reason` is known after `await_file`: the reason if the file was not written, else "". With
+    `prepares_file`, the thread loads DuckDB before its first sample, so that nobody has to wait for that at the end.
     """
 
-    def __init__(self, target: Path, backend: SamplingBackend) -> None:
+    def __init__(self, target: Path, backend: SamplingBackend, *, prepares_file: bool = False) -> None:
         self.rows: list[TelemetryRow] = []
         self.failure_reason = ""
         self._target, self._backend = target, backend
@@ -181,6 +182,8 @@ class Sampler:
         self._last_whole_at = -_WHOLE_INTERVAL_SECONDS
         self._instances: list[_SampledInstance] = []
         self._lock = threading.Lock()
+        self._prepares_file = prepares_file
+        self._stops_when_unused = False
         self._stop_requested, self._sampling_ended = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tare-sampler", daemon=True)
         self._thread.start()
@@ -200,12 +203,20 @@ class Sampler:
         finally:
             self._instances.remove(instance)
             telemetry.end = self._sample_one(instance)
+            if self._stops_when_unused and not self._instances:
+                self.stop()
             instance.close()
             telemetry.failure_reason = "" if telemetry.start and telemetry.end else _SLOW_REASON
 
     def stop(self) -> None:
         """Stop sampling, without waiting for the file, which the thread writes next."""
         self._stop_requested.set()
+
+    def stop_when_unused(self) -> None:
+        """Stop once no instance is sampled: then the file is written while the last instance is removed."""
+        self._stops_when_unused = True
+        if not self._instances:
+            self.stop()
 
     def await_file(self) -> None:
         """Wait until the file is written; it is written atomically."""
@@ -229,6 +240,8 @@ class Sampler:
     def _run(self) -> None:
         """Sample until `stop` is called, then write the file."""
         try:
+            if self._prepares_file:
+                prepare_writing()
             self._sample_periodically()
         finally:
             self._backend.files.close()
@@ -272,7 +285,7 @@ class Sampler:
 @contextmanager
 def run_sampler(target: Path, backend: SamplingBackend) -> Iterator[Sampler]:
     """Context manager: sample a machine during the block, then write the Parquet file `target`."""
-    sampler = Sampler(target, backend)
+    sampler = Sampler(target, backend, prepares_file=True)
     try:
         yield sampler
     finally:

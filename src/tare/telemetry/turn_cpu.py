@@ -18,7 +18,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
 from tare.telemetry.instance_reader import InstanceCgroup, find_instance_cgroup, parse_counts
-from tare.telemetry.kernel_files import pid_of_path, read_files
+from tare.telemetry.kernel_files import pid_of_path, read_group_files
 from tare.telemetry.procfs import CpuTimes, parse_or_none
 
 _Item = TypeVar("_Item")
@@ -61,13 +61,14 @@ class InstanceCpu:
 
     On this machine, the files of tasks are opened when a turn begins, and stay open until it ends: opening a file takes
     several times as long as reading it, and another task with the same ID is never taken for the first one. Over SSH,
-    the caller's command reads the files (`paths` and `patterns`).
+    the caller's command reads the files (`paths` and `patterns`). `group_texts` has the texts of `read_group_files`.
     """
 
     def __init__(self, host: Host, processes: Callable[[], Sequence[int]]) -> None:
         self.pids = tuple(processes())
         self._is_local = isinstance(host, LocalHost)
-        group = _find_group(host, processes, self.pids)
+        self.group_texts = texts = read_group_files(host, self.pids)
+        group = find_instance_cgroup(processes, lambda path: texts.get(path) or host.read(path), host)
         # Processes outside of the group, such as a shim, start the first one inside: a later process is not outside.
         self._outside = frozenset(self.pids) - frozenset(processes_below(host, group.cpu)) if group else frozenset()
         self._group_path, self._parse_group = _group_file(group) if group else ("", parse_usage_1)
@@ -175,12 +176,6 @@ def _group_file(group: InstanceCgroup) -> tuple[str, Callable[[str], int]]:
         if group.version == 2
         else (f"{group.cpu}/cpuacct.usage", parse_usage_1)
     )
-
-
-def _find_group(host: Host, processes: Callable[[], Sequence[int]], pids: Sequence[int]) -> InstanceCgroup | None:
-    # One command over SSH reads the files of all processes that were there at first.
-    texts = read_files(host, ("/proc/self/mounts", *(f"/proc/{pid}/cgroup" for pid in pids)))
-    return find_instance_cgroup(processes, lambda path: texts.get(path) or host.read(path), host)
 
 
 def _task_files(pid: int) -> Sequence[str]:

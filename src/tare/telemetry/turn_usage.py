@@ -350,5 +350,5 @@ def create_boundary(
     sidecar_usage = CpuUsage(sidecar_cpus) if sidecar_cpus else None
     instance_cpu = InstanceCpu(host, processes)
     boundary = TurnBoundary(host, CpuUsage(cpus), idle_watch, sidecar_usage, instance_cpu)
-    boundary.quota_watch = QuotaWatch(host, instance_cpu.pids)
+    boundary.quota_watch = QuotaWatch(host, instance_cpu.group_texts)
     return boundary

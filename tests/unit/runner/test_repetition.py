@@ -18,12 +18,11 @@ from tare_fake.technology import Fake
 
 from tare.model.errors import SuiteError
 from tare.model.trial import Caution, Mark, MeasuredValue, RawOutput, Trial, Turn
-from tare.runner.block import has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.runner.decisions import Decisions
 from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.loop import BlockDuration, RemainingWork, _set_passes, block_duration, optimal_passes
 from tare.runner.schedule import DurationEstimates, Schedule
-from tare.runner.trial_log import TrialLog
+from tare.runner.trial_log import TrialLog, has_time_for_another_start, mark_as_warm_up, merge_starts
 from tare.statistics.planning import VarianceComponents, variance_components
 from tare.suites.plan import plan
 from tare.suites.suite import parse_suite

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from busy import BUSY, running, work
 
 from tare.hosts.cgroups import parse_layout
+from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
+from tare.model.trial import Output
 from tare.telemetry.cpu_quota import QuotaWatch
+from tare.telemetry.kernel_files import read_group_files
+from tare.telemetry.turn_usage import create_boundary
 
 MOUNTS = "cgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /sys/fs/cgroup/cpuacct cgroup rw,cpuacct 0 0\n"
 HALF_OF_A_CPU = {1: {"cpu.cfs_period_us": "10000", "cpu.cfs_quota_us": "5000"}, 2: {"cpu.max": "5000 10000"}}
@@ -22,14 +27,12 @@ def watch_stops(patch: pytest.MonkeyPatch, *throttled: Mapping[str, int]) -> Quo
     stats = iter(throttled)
 
     def read(_: object, paths: tuple[str, ...]) -> dict[str, str]:
-        if "/proc/self/mounts" in paths:
-            return {"/proc/self/mounts": MOUNTS, "/proc/7/cgroup": "4:cpu:/a/b\n3:cpuacct:/c\n"}
         assert paths == ("/sys/fs/cgroup/cpu/a/b/cpu.stat", "/sys/fs/cgroup/cpu/a/cpu.stat")
         counts = next(stats)
         return {path: f"nr_periods 9\nnr_throttled {counts[path.split('/')[-2]]}\nburst_time 0\n" for path in paths}
 
     patch.setattr("tare.telemetry.cpu_quota.read_files", read)
-    return QuotaWatch(LocalHost(), (7,))
+    return QuotaWatch(LocalHost(), {"/proc/self/mounts": MOUNTS, "/proc/7/cgroup": "4:cpu:/a/b\n3:cpuacct:/c\n"})
 
 
 @pytest.mark.parametrize(
@@ -53,9 +56,8 @@ def test_stops_of_the_group_and_of_those_around_it_give_a_caution(
         assert text in caution.text
 
 
-def test_unknown_groups_are_no_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.telemetry.cpu_quota.read_files", lambda *_: {})
-    watch = QuotaWatch(LocalHost(), (7,))
+def test_unknown_groups_are_no_quota() -> None:
+    watch = QuotaWatch(LocalHost(), {})
     watch.finish()
     assert watch.caution() is None
 
@@ -75,7 +77,7 @@ def group() -> Iterator[Path]:
 def test_a_real_quota_is_noticed_when_it_stops_a_program(group: Path) -> None:
     with running(BUSY) as process:
         (group / "cgroup.procs").write_text(f"{process.pid}", encoding="utf-8")
-        watch = QuotaWatch(LocalHost(), (process.pid,))
+        watch = QuotaWatch(LocalHost(), read_group_files(LocalHost(), (process.pid,)))
         watch.finish()
         assert watch.caution() is None
         work(process)
@@ -85,3 +87,17 @@ def test_a_real_quota_is_noticed_when_it_stops_a_program(group: Path) -> None:
         assert caution.kind == "cpu-quota"
         process.kill()
         process.wait()
+
+
+def test_the_groups_of_an_instance_are_read_once_over_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = ExecHost(LocalHost(), "env")
+    host.supervisor = ""
+    read: list[Sequence[str]] = []
+
+    def run(*argv: str, **options: Any) -> Output:
+        read.append(argv)
+        return ExecHost.run(host, *argv, **options)
+
+    monkeypatch.setattr(host, "run", run)
+    create_boundary(host, lambda: (os.getpid(),), (0,), sidecar_cpus=(), takes_turns=False)
+    assert [f"/proc/{os.getpid()}/cgroup" in argv for argv in read].count(True) == 1

@@ -19,7 +19,7 @@ from tare.hosts.local import LocalHost
 from tare.model.trial import Caution
 from tare.telemetry.host_reader import HostTotals, UsageReading
 from tare.telemetry.kernel_files import LocalFiles
-from tare.telemetry.parquet import TelemetryRow, write
+from tare.telemetry.parquet import TelemetryRow, count_samples, write
 from tare.telemetry.procfs import parse_cpu_total
 from tare.telemetry.sampler import Sampler, SamplingBackend, SamplingBudget, Telemetry, backend_for, run_sampler
 
@@ -261,6 +261,21 @@ def test_samples_take_a_small_share_of_a_cpu_for_any_number_of_instances(tmp_pat
     (_, at_first), *_, (_, before_last), (seconds, _) = pace.notes
     # Each sample waits until those before it are half a percent of the time.
     assert 0 < before_last - at_first <= pace.max_share * seconds
+
+
+def test_the_file_is_written_while_the_last_instance_is_removed(tmp_path: Path) -> None:
+    file = tmp_path / "block.parquet"
+    with run_sampler(file, OFTEN) as sampler:
+        with ExitStack() as first, sampler.sample_instance("last", lambda: [os.getpid()]):
+            first.enter_context(sampler.sample_instance("first", lambda: [os.getpid()]))
+            sampler.stop_when_unused()
+            first.close()
+            await_samples(sampler, 3)  # the other instance is still sampled
+        wait_until(file.exists)
+    assert sampler.failure_reason == ""
+    assert {row.trial for row in sampler.rows} == {None, "first", "last"}
+    assert count_samples(file, "last")[0] == sum(row.trial == "last" for row in sampler.rows)
+    assert count_samples(file, "last")[0] >= 4
 
 
 # --- summaries -----------------------------------------------------------------------------------------------------
