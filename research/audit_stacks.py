@@ -7,7 +7,7 @@ tested together. The noise is the same for all stacks, spread over them, or larg
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import numpy as np
@@ -150,10 +150,10 @@ class Decided:
     tolerated_autocorrelation: Floats
 
 
-def decide(ratios: Floats, errors: Floats | None = None) -> Decided:
+def decide(ratios: Floats, errors: Floats | None = None, earlier: VarianceRatios | None = None) -> Decided:
     """Look after every block, as `tare run` does. The errors are those that rounds explain, if there are any.
 
-    What is decided is measured no more, A/A until its workload has no open cell.
+    What is decided is measured no more, A/A until its workload has no open cell. `earlier` are those of `moderation`.
     """
     runs, workloads, rows, blocks = ratios.shape
     logs = ratios.reshape(-1, rows, blocks).transpose(1, 0, 2)
@@ -175,8 +175,8 @@ def decide(ratios: Floats, errors: Floats | None = None) -> Decided:
         if count < MIN_VALUES_EARLY:
             continue
         seen, there = logs[..., :count], present[..., :count]
-        moderation = _moderation(seen, there, None if explained is None else explained[..., :count], workloads)
-        found = compare_together(seen, there, MARGIN, BaselineRows(0, rows - 1), moderation)
+        known = moderation(seen, there, None if explained is None else explained[..., :count], workloads, earlier)
+        found = compare_together(seen, there, MARGIN, BaselineRows(0, rows - 1), known)
         held, settled = held.after(found, present[..., count - 1], e_bh)
         if count == MIN_VALUES:
             widened = found.widening > 1
@@ -189,8 +189,14 @@ def decide(ratios: Floats, errors: Floats | None = None) -> Decided:
     )
 
 
-def _moderation(logs: Floats, present: Truths, errors: Floats | None, workloads: int) -> Moderation:
-    """Return the moderation by rounds and by the other workloads of a run, as `tare.statistics.looks` has it."""
+def moderation(
+    logs: Floats, present: Truths, errors: Floats | None, workloads: int, earlier: VarianceRatios | None = None
+) -> Moderation:
+    """Return the moderation by rounds and by the other workloads of a run, as `tare.statistics.looks` has it.
+
+    `earlier` are the cells of earlier runs, which tare does not use (axes: workload, cell, run). They count together
+    with the other cells of their workload, with at most as many degrees of freedom as these.
+    """
     if errors is None:
         return Moderation()
     ratios = LogRatios(logs, present, errors).variance_ratios()
@@ -204,12 +210,42 @@ def _moderation(logs: Floats, present: Truths, errors: Floats | None, workloads:
     priors = []
     for workload in range(workloads):
         own = np.arange(workloads * rows) == (workload * rows + np.arange(rows))[:, np.newaxis]
-        priors.append(fit_prior(cells, ~own, has_rounds=True))
+        prior = fit_prior(cells, ~own, has_rounds=True)
+        if earlier is not None:
+            of_workload = slice(workload * rows, (workload + 1) * rows)
+            prior = _better_prior(prior, _with_earlier(_part(cells, of_workload), _part(earlier, workload)))
+        priors.append(prior)
     scale, freedom = (
         np.stack([getattr(each, name) for each in priors], axis=-1).reshape(rows, -1)
         for name in ("log_scale", "freedom")
     )
     return Moderation(errors, VariancePrior(scale, freedom))
+
+
+def _part(ratios: VarianceRatios, at: slice | int) -> VarianceRatios:
+    return VarianceRatios(*(each[at] for each in vars(ratios).values()))
+
+
+def _with_earlier(cells: VarianceRatios, earlier: VarianceRatios) -> VariancePrior:
+    """Return the prior for each cell of a workload by its other cells and those of earlier runs."""
+    count, known = len(cells.logs), (cells.freedom * cells.lends).sum(axis=0).mean()
+    weight = min(1.0, float(known / (earlier.freedom * earlier.lends).sum(axis=0).mean()))
+    together = VarianceRatios(
+        *(np.concatenate(pair) for pair in zip(vars(cells).values(), vars(earlier).values(), strict=True))
+    )
+    weights = np.hstack([1.0 - np.eye(count), np.full((count, len(earlier.logs)), weight)])
+    return fit_prior(together, cast("Truths", weights), has_rounds=True)  # a mask whose parts count in part
+
+
+def _better_prior(first: VariancePrior, second: VariancePrior) -> VariancePrior:
+    """Return the prior that has more degrees of freedom, of each cell."""
+    is_better = second.freedom > first.freedom
+    return VariancePrior(
+        *(
+            np.where(is_better, of_second, of_first)
+            for of_first, of_second in zip(vars(first).values(), vars(second).values(), strict=True)
+        )
+    )
 
 
 def _tally(decided: Decided, truths: Floats) -> Found:

@@ -23,6 +23,9 @@ RUNS, LEAST_RUNS = 2000, 600  # of one stack and one workload, and of more
 SEED = 20261128
 ROUNDS = 20
 OF_ROUNDS = 0.02  # standard deviation of a block's value because of its rounds
+OF_TURNS = OF_ROUNDS / np.sqrt(
+    1.5 * np.pi / 2 * 8 / 9 / ROUNDS
+)  # of a normal turn: medians, to the mean of two baselines
 NO_EFFECT, AT_MARGIN = 0.0, MARGIN / (1 + MARGIN)
 EFFECTS = (NO_EFFECT, AT_MARGIN)
 STACKS = (1, 2, 9)
@@ -145,8 +148,6 @@ def _rows(shape: Within, stacks: int, effect: float, chance: np.random.Generator
     runs = max(RUNS // (stacks * shape.workloads), LEAST_RUNS)
     size = (stacks + 2, runs * shape.workloads, BLOCKS)
     turns = _turns(shape, (*size, ROUNDS), chance)
-    # Of a median of ratios to the mean of two baselines, for normal turns.
-    unit = OF_ROUNDS / np.sqrt(1.5 * np.pi / 2 * 8 / 9 / ROUNDS)
     instances = np.zeros(size)
     kind: Shape = "correlated" if shape.lasting else "drift" if shape.drifting else "normal"
     if shape.all_luck:
@@ -157,7 +158,7 @@ def _rows(shape: Within, stacks: int, effect: float, chance: np.random.Generator
         if shape.modes:
             lucky = ((chance.random(size[1:]) < 0.75) - 0.75) / np.sqrt(0.75 * 0.25)
         instances[1] += np.sqrt(shape.luck) * lucky
-    logs = (unit * turns + OF_ROUNDS * instances[..., np.newaxis]).swapaxes(0, 1)
+    logs = (OF_TURNS * turns + OF_ROUNDS * instances[..., np.newaxis]).swapaxes(0, 1)
     ratios = log_ratios(logs, (effect,) * stacks)
     turns = logs.swapaxes(0, 1)  # back to stacks first
     errors = errors_of_rounds(turns, np.ones(turns.shape, dtype=bool), BaselineRows(0, stacks + 1))

@@ -9,10 +9,11 @@ So the variance between blocks is divided by the variance that the rounds explai
 from a scaled inverse chi-squared distribution, the prior, whose scale and degrees of freedom follow from the ratios of
 other cells (Smyth, "Linear models and empirical Bayes methods for assessing differential expression in microarray
 experiments", Statistical Applications in Genetics and Molecular Biology 3 (2004), article 3, section 6.2). The model
-itself counts as one more cell, with a ratio of 1: instances do not differ. Exceptionally high ratios are winsorized
-(Phipson, Lee, Majewski, Alexander and Smyth, "Robust hyperparameter estimation protects against hypervariable genes
-and improves power to detect differential expression", The Annals of Applied Statistics 10 (2016), 946-963). Variances
-without rounds are compared only with those of the workload's other stacks, by themselves.
+itself counts as one more cell, with a ratio of 1 (instances do not differ), unless three cells know more without it.
+Exceptionally high ratios are winsorized (Phipson, Lee, Majewski, Alexander and Smyth, "Robust hyperparameter estimation
+protects against hypervariable genes and improves power to detect differential expression", The Annals of Applied
+Statistics 10 (2016), 946-963). The prior is that of the workload's other stacks or of all cells of the run, whichever
+has more degrees of freedom. Variances without rounds are compared only with those of the workload's other stacks.
 
 The degrees of freedom that a cell has from the prior are called borrowed. Four rules protect a cell whose instances
 differ more than those of all others. They bound its false decisions whatever the prior is, even if it is wrong for all
@@ -97,16 +98,27 @@ def variance_ratios(
 def fit_prior(ratios: VarianceRatios, others: NDArray[np.bool_], has_rounds: NDArray[np.bool_] | bool) -> VariancePrior:
     """Return a prior for each row of `others`, which is the mask of the cells that it is estimated from.
 
-    With `has_rounds`, the ratios are to what rounds explain, so that a ratio of 1 counts, too. Otherwise, a prior
-    needs three cells.
+    A prior needs three cells. With `has_rounds`, the ratios are to what rounds explain: a ratio of 1 then counts as one
+    more cell, and is enough by itself. The ratio of 1 is left out where three cells or more give a prior with more
+    degrees of freedom without it: where instances differ, it would make the prior vague.
     """
+    of_cells = _fit_cells(ratios, others, 0.0)
+    with_model = _fit_cells(ratios, others, np.where(has_rounds, 1.0, 0.0))
+    is_better = of_cells.freedom > with_model.freedom
+    return VariancePrior(
+        np.where(is_better, of_cells.log_scale, with_model.log_scale),
+        np.where(is_better, of_cells.freedom, with_model.freedom),
+    )
+
+
+def _fit_cells(ratios: VarianceRatios, others: NDArray[np.bool_], model: NDArray[np.float64] | float) -> VariancePrior:
+    """Return a prior for each row of `others`; `model` is 1 where a ratio of 1 counts as one more cell, and else 0."""
 
     def total(values: NDArray[np.float64] | float) -> NDArray[np.float64]:
         """Return the sum over the other cells."""
         return np.tensordot(others.astype(float), np.where(ratios.lends, values, 0.0), axes=1)
 
-    expected = np.where(has_rounds, 1.0, 0.0)
-    lenders = total(1.0) + expected
+    lenders = total(1.0) + model
     some = np.maximum(lenders, 1.0)
     # The logarithm of an estimated variance has a known bias (digamma) and variance (trigamma): subtract both, and the
     # rest is the distribution of the true variances.
@@ -116,8 +128,8 @@ def fit_prior(ratios: VarianceRatios, others: NDArray[np.bool_], has_rounds: NDA
     noise = (some - 1) / some * total(noise)
     spread = (squares - noise + _USUAL_CELLS * _USUAL_SPREAD) / (some - 1 + _USUAL_CELLS)
     freedom = np.minimum(_prior_freedom(spread), _MAX_BORROWED)
-    known = np.minimum(freedom, total(ratios.freedom) + expected * _ROUNDS_FREEDOM)
-    is_known = (expected > 0) | (lenders >= MIN_LENDERS)
+    known = np.minimum(freedom, total(ratios.freedom) + model * _ROUNDS_FREEDOM)
+    is_known = (np.asarray(model) > 0) | (lenders >= MIN_LENDERS)
     return VariancePrior(mean + bias_of_log(freedom), np.where(is_known, known, 0.0))
 
 

@@ -102,6 +102,28 @@ def test_a_single_very_noisy_cell_hardly_moves_the_prior_of_others() -> None:
     assert abs(float(priors[1].log_scale[0, 0] - priors[0].log_scale[0, 0])) < 0.15
 
 
+def _prior_of_equal_ratios(ratio: float, cells: int) -> tuple[float, float]:
+    """Return the scale and degrees of freedom of a prior from cells of five blocks with rounds."""
+    seen = np.full((cells, 1), math.sqrt(ratio) * 0.02)
+    ratios = variance_ratios(seen, np.full(seen.shape, 5), np.full(seen.shape, 0.02**2))
+    found = fit_prior(ratios, np.ones((1, cells), dtype=bool), has_rounds=True)
+    return math.exp(float(found.log_scale[0, 0])), float(found.freedom[0, 0])
+
+
+@pytest.mark.parametrize(("ratio", "freedom"), [(1.0, 20.0), (11.0, 12.0)])
+def test_three_cells_replace_the_expectation_of_equal_instances(ratio: float, freedom: float) -> None:
+    """The cells have twelve degrees of freedom; the expected ratio of 1 adds eight where it fits them."""
+    scale, known = _prior_of_equal_ratios(ratio, 3)
+    assert known == freedom
+    assert scale == pytest.approx(ratio, rel=0.25)
+
+
+def test_two_cells_do_not_replace_the_expectation_of_equal_instances() -> None:
+    scale, known = _prior_of_equal_ratios(11.0, 2)
+    assert 0 < known < 8
+    assert scale < 0.7 * 11.0
+
+
 @given(some.lists(some.floats(1e-6, 1.0), min_size=2, max_size=9), some.floats(1e-9, 10.0), some.integers(2, 40))
 def test_moderation_never_lowers_a_deviation(deviations: list[float], error: float, count: int) -> None:
     seen = np.array(deviations)
