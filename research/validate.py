@@ -52,7 +52,7 @@ from tare.plugins import registry
 from tare.plugins.workload import Workload
 from tare.runner.context import RunContext
 from tare.runner.trial import TrialRun
-from tare.suites.stack_overrides import split_words
+from tare.suites.stacks import split_words
 from tare.suites.suite import PlannedWorkload, read_suite
 from tare.workloads.command import UserCommand
 

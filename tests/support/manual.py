@@ -12,7 +12,7 @@ from typer._completion_shared import get_completion_script
 
 from tare import __version__
 from tare.cli import app
-from tare.cli.help import describe_parameter
+from tare.cli.app import describe_parameter
 
 SHARE = ROOT / "share"
 _SHELLS = {

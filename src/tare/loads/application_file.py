@@ -22,7 +22,7 @@ from tare.model.image import ImageCommand, ImageSpec, Release
 from tare.model.units import Duration, Size
 from tare.plugins import registry
 from tare.suites.document import Document, TomlKey, parse_tables
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
+from tare.suites.stacks import CommandLine, NoCommand, Packages, split_words
 from tare.suites.tables import EXAMPLE, check_image_path, read_source
 
 FILE = "application.toml"

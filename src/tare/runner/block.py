@@ -30,7 +30,7 @@ from tare.runner.trial_log import TrialLog, has_time_for_another_start, mark_as_
 from tare.runner.turn_lengths import ProbePair, run_probes
 from tare.runner.turn_scheduler import TurnScheduler
 from tare.suites.plan import Block, PlannedTrial
-from tare.suites.stack_overrides import StackOverride
+from tare.suites.stacks import StackOverride
 from tare.suites.suite import PlannedWorkload
 from tare.telemetry.sampler import Sampler, lost_telemetry_caution, run_sampler
 

@@ -35,7 +35,7 @@ from tare.statistics.anytime import MIN_VALUES
 from tare.statistics.outcomes import normalize_reason
 from tare.statistics.planning import VarianceComponents
 from tare.suites.plan import Block, PlannedTrial, plan, select_remaining
-from tare.suites.stack_overrides import StackOverride
+from tare.suites.stacks import StackOverride
 from tare.suites.suite import PlannedWorkload, Suite
 
 _MAX_PASSES = 10  # with more passes in fewer blocks, the variance between blocks would hardly be known

@@ -15,7 +15,7 @@ from tare.model.machine import SshTarget
 from tare.model.units import format_setting
 from tare.plugins import registry
 from tare.suites.document import Catalogue, load_plugins
-from tare.suites.stack_overrides import OVERRIDE_KEYS
+from tare.suites.stacks import OVERRIDE_KEYS
 from tare.suites.tables import BoundsTable, ImageTable, LimitsTable, SuiteTable, TelemetryTable
 
 Schema = dict[str, Any]

@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_guest import PREFIX, QEMU_TOOLS, UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem

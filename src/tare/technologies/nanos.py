@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_files import DiskFormat
 from tare.guests.user_guest import NETMASK, UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 from tare.hosts.host import Host
 from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_files import DiskFormat
 from tare.guests.user_guest import UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 
 
 @dataclass(frozen=True)

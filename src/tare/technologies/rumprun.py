@@ -22,9 +22,9 @@ import json
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_files import DiskFormat
 from tare.guests.user_guest import PREFIX, UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_guest import UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 
 # A fixed seed (CONFIG_LIBUKRANDOM_SEED_INSECURE) does not avoid the problem.
 _NO_SEED = (

@@ -37,7 +37,7 @@ from tare.model.errors import TimedOut, TrialFailed, quote_output
 from tare.model.trial import WALL_TIME, CpuShare, Metric, RawOutput, Value
 from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
+from tare.suites.stacks import CommandLine, NoCommand, Packages, split_words
 
 _USAGE_METRICS = (
     Metric("user", "CPU time in user mode", "s", "lower", headline=False),

@@ -43,7 +43,7 @@ from tare.model.image import Image, ImageSpec
 from tare.model.trial import Metric, RawOutput, Service, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
-from tare.suites.stack_overrides import CommandLine, NoCommand, Packages, split_words
+from tare.suites.stacks import CommandLine, NoCommand, Packages, split_words
 
 _MICRO_COMMAND = f"{SERVER} --listen {{listen}}"
 

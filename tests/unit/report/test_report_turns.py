@@ -14,7 +14,7 @@ from tare.model.run_folder import Run
 from tare.model.trial import Trial
 from tare.report.charts import SLOWEST, STEAL
 from tare.report.html import sparklines
-from tare.report.html.turns import TurnStrip, select_strips
+from tare.report.html.sparklines import TurnStrip, select_strips
 from tare.statistics.summarize import summarize
 
 BURST = Trouble(block=2, burst=(2.0, 3.1))

@@ -29,7 +29,7 @@ from tare.runner.events import RunEvent, TurnEnded, ignore_event
 from tare.runner.job import check_same
 from tare.statistics.summarize import summarize
 from tare.suites.plan import PlannedTrial, plan
-from tare.suites.stack_overrides import StackOverride
+from tare.suites.stacks import StackOverride
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.startup import Startup
 

@@ -27,7 +27,7 @@ from tare.runner.sanity_checks import (
 )
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan
-from tare.suites.stack_overrides import StackOverride
+from tare.suites.stacks import StackOverride
 from tare.technologies.crun import Crun
 from tare.technologies.native import Native
 from tare.technologies.qemu_tcg import QemuTcg

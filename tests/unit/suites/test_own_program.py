@@ -8,7 +8,7 @@ import pytest
 from shelf import REDIS, read
 
 from tare.model.image import ImageReference, ImageSpec
-from tare.suites.stack_overrides import StackOverride
+from tare.suites.stacks import StackOverride
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.command import UserCommand
 

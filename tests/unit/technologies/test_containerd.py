@@ -19,8 +19,12 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.model.image import Image
 from tare.model.trial import Output, Problem
-from tare.technologies.containerd.namespace import ContainerdNamespace
-from tare.technologies.containerd.runtimes import runtime_of_shim, shim_program, short_runtime_name
+from tare.technologies.containerd.namespace import (
+    ContainerdNamespace,
+    runtime_of_shim,
+    shim_program,
+    short_runtime_name,
+)
 from tare.technologies.containerd.technology import Containerd, daemon_problem
 
 # What ctr 1.6 prints.

@@ -15,9 +15,9 @@ from fakes import LIMITS, launch_on
 from pydantic import TypeAdapter, ValidationError
 
 from plug_ins import own
+from tare.guests.unikernel import UserUnikernel
 from tare.guests.user_files import create_overlay, ensure_on_host, hash_files, locate_file
 from tare.guests.user_guest import UserGuestBoot
-from tare.guests.user_unikernel import UserUnikernel
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import Network

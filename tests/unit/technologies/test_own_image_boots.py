@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fakes import launch_on
 
-from tare.guests.user_unikernel import UserUnikernel
+from tare.guests.unikernel import UserUnikernel
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.hosts.network import create_local_network

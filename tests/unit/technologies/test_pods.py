@@ -15,8 +15,14 @@ from tare.model.errors import OutOfMemory, TrialFailed, Unschedulable
 from tare.model.trial import Output
 from tare.technologies.containerd.technology import find_helpers
 from tare.technologies.kata import instance_cautions, is_kata, is_machine_process, kernel_cautions, pin_processes
-from tare.technologies.kubernetes.kubectl import translate_error
-from tare.technologies.kubernetes.node import Container, ContainerEvent, PodOnNode, parse_container, parse_event
+from tare.technologies.kubernetes.node import (
+    Container,
+    ContainerEvent,
+    PodOnNode,
+    parse_container,
+    parse_event,
+    translate_error,
+)
 from tare.technologies.kubernetes.pod import PodState, image_fault, pod_fault, pod_state, warning_fault
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "pods"

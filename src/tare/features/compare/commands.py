@@ -12,10 +12,10 @@ import typer
 from tare.cli.answer import print_and_exit
 from tare.cli.arguments import AsJson, ChartsFile, parse_verdicts, read_run, reading_progress
 from tare.features.compare import compare_text
-from tare.features.compare.gate import GATE_CONDITIONS
 from tare.features.compare.history import HISTORY_CONDITIONS, History, follow_runs
 from tare.features.compare.history_text import answer
 from tare.features.compare.run_comparison import (
+    GATE_CONDITIONS,
     CompareOptions,
     ComparisonResult,
     compare_runs,

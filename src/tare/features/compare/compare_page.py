@@ -13,7 +13,7 @@ from tare.report import charts
 from tare.report.chart_svg import Chart, Drawing, RowChart, draw_colored_group
 from tare.report.chart_theme import BETTER, SAME, WIDTH, SeriesStyle
 from tare.report.charts import draw_interval, interval_bounds
-from tare.report.html.cells import style_of_verdict
+from tare.report.html.cautions import style_of_verdict
 from tare.report.html.charts import MAX_DRAWN, create_drawing, draw_headlines_map
 from tare.report.html.page import describe_facts
 from tare.report.numbers import GLYPHS, cell_state, format_cost, format_interval, format_ratio

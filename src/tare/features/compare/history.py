@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from tare.features.compare.change_points import MIN_RUNS_PER_LEVEL, ChangePoint, change_points, estimate_autocorrelation
 from tare.features.compare.changes import LogRatioSample, make_cell_like, summarize_logs
 from tare.features.compare.comparability import machine_differences, require_same_units, run_differences
-from tare.features.compare.gate import GateCondition, verdicts_of
-from tare.features.compare.run_comparison import CompareOptions
+from tare.features.compare.run_comparison import CompareOptions, GateCondition, verdicts_of
 from tare.features.compare.run_series import (
     FullRunDigest,
     SeriesKey,

@@ -22,7 +22,7 @@ from tare.report.chart_svg import (
 )
 from tare.report.chart_theme import VERDICTS, WIDTH, stack_style
 from tare.report.curve_charts import Spot, draw_curves
-from tare.report.html.cells import style_of_verdict
+from tare.report.html.cautions import style_of_verdict
 from tare.report.html.charts import MAX_DRAWN, create_drawing
 from tare.report.html.page import describe_facts
 from tare.report.numbers import format_interval, format_ratio

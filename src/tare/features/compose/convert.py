@@ -1,6 +1,6 @@
 """Converter of a parsed Compose file to `application.toml` (pure: no I/O).
 
-`tare.features.compose.keys` has the keys that are kept and those that are refused.
+`tare.features.compose.syntax` has the keys that are kept and those that are refused.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from tare.features.compose.keys import (
+from tare.features.compose.syntax import (
     CONFIG_HINT,
     NAME_KEYS,
     REFUSAL_HINTS,
     RENAMED_KEYS,
     SUPPORTED_KEYS,
     TOP_LEVEL_KEYS,
-)
-from tare.features.compose.syntax import (
     Variables,
     dependencies_of,
     get_nested,

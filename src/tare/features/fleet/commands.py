@@ -16,10 +16,9 @@ from rich.live import Live
 
 from tare import __version__
 from tare.cli.answer import print_and_exit, print_answer
-from tare.cli.app import GROUP_SETTINGS
+from tare.cli.app import GROUP_SETTINGS, PlainCommand
 from tare.cli.arguments import AsJson, ChartsFile, reading_progress
 from tare.cli.console import Console, create_console, print_status
-from tare.cli.help import PlainCommand
 from tare.cli.run import INTERRUPTED
 from tare.cli.signals import stop_event
 from tare.features.compare.commands import (
@@ -36,7 +35,7 @@ from tare.features.fleet.ansible import Inventory, TaskResult, open_playbooks, r
 from tare.features.fleet.comparison import FleetComparison, compare_fleets, compare_machines, is_fleet, run_folders
 from tare.features.fleet.controller import Controller, FleetOptions, StopRequested, files_to_upload
 from tare.features.fleet.fleet_page import render
-from tare.features.fleet.fleet_text import answer
+from tare.features.fleet.fleet_text import answer, log_line, plan_lines, plan_table, state_table
 from tare.features.fleet.state import (
     Fleet,
     Member,
@@ -47,7 +46,6 @@ from tare.features.fleet.state import (
     save,
     to_document,
 )
-from tare.features.fleet.state_text import log_line, plan_lines, plan_table, state_table
 from tare.model.errors import TareError, UsageError, format_os_error
 from tare.model.files import convert_write_errors
 from tare.model.units import format_count

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from tare.features.compare.changes import make_cell_like
 from tare.features.compare.comparability import has_different_memory, require_same_units
-from tare.features.compare.gate import GateResult, judge_gate
-from tare.features.compare.run_comparison import CompareOptions
+from tare.features.compare.run_comparison import CompareOptions, GateResult, judge_gate
 from tare.features.compare.run_series import RunDigest, SeriesKey, drop_incomparable_workloads, require_stacks
 from tare.features.fleet.headline_cache import load_digests
 from tare.features.fleet.random_effects import (

@@ -19,7 +19,7 @@ from tare.features.fleet.fleet_text import (
 from tare.report.chart_svg import Chart, Drawing, RowChart, draw_bar, draw_colored_group, draw_mark
 from tare.report.chart_theme import VERDICTS, WIDTH, stack_style
 from tare.report.charts import interval_bounds
-from tare.report.html.cells import style_of_verdict
+from tare.report.html.cautions import style_of_verdict
 from tare.report.html.charts import MAX_DRAWN, create_drawing
 from tare.report.html.page import describe_facts
 from tare.report.numbers import GLYPHS, format_interval, format_ratio, join_some

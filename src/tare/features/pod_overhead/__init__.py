@@ -3,8 +3,8 @@
 from tare.plugins.feature import Feature
 
 FEATURE = Feature(
-    formats={"yaml": "pod_text:render"},
+    formats={"yaml": "overhead:render"},
     default_formats=("yaml",),
-    sections=("pod_text:section",),
-    markdown=("pod_text:markdown",),
+    sections=("overhead:section",),
+    markdown=("overhead:markdown",),
 )

@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tare.features.sql import schema
-from tare.features.sql.schema import HINT, to_read_only_select
-from tare.features.sql.sources import RunSource, decisions, find_sources
+from tare.features.sql.schema import HINT, RunSource, decisions, find_sources, to_read_only_select
 from tare.model.errors import TareError, UsageError
 from tare.telemetry.parquet import TYPES, open_sandboxed_database
 

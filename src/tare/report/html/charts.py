@@ -17,7 +17,7 @@ from tare.model.trial import Footprint, LayerCost, Mark, Metric, Sweep, Trial
 from tare.model.units import format_duration, format_size
 from tare.report import charts, curve_charts
 from tare.report.chart_svg import Chart, Drawing
-from tare.report.html.turns import select_strips
+from tare.report.html.sparklines import select_strips
 from tare.report.numbers import point
 from tare.report.trial_facts import load_raw_output
 from tare.statistics.cells import Cell, HeadlineRule

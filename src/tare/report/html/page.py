@@ -13,8 +13,15 @@ from tare.model.units import format_count, format_duration, format_size
 from tare.plugins.feature import call_hooks
 from tare.report.cpu_table import column_titles, cost_texts, cpu_columns, explain_table, measured_stacks, table_title
 from tare.report.findings import create_findings, describe_cheapest, describe_comparison, describe_dearest
-from tare.report.html.cautions import caution_rows, cautions_by_kind
-from tare.report.html.cells import LinkTargets, TableCell, create_cell, create_status_cell, style_of_verdict
+from tare.report.html.cautions import (
+    LinkTargets,
+    TableCell,
+    caution_rows,
+    cautions_by_kind,
+    create_cell,
+    create_status_cell,
+    style_of_verdict,
+)
 from tare.report.html.charts import (
     MAX_DOTTED,
     MAX_DRAWN,

@@ -1,4 +1,4 @@
-"""containerd namespace on a host: commands that import an image into it, and that remove it with all its contents.
+"""containerd on a host: its runtimes, and commands that import an image into a namespace and remove all of that.
 
 The image has tare's file system as one layer, which is named by its hash because containerd verifies it. A second layer
 has a folder in /tmp, because gVisor mounts a tmpfs over an empty /tmp.
@@ -7,21 +7,16 @@ has a folder in /tmp, because gVisor mounts a tmpfs over an empty /tmp.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.model.image import Image
 
-# Without a socket, ctr would try to connect until its time-out.
-_IF_SOCKET = """
-socket=${CONTAINERD_ADDRESS:-/run/containerd/containerd.sock}
-[ -S "$socket" ] || { echo "ctr: failed to dial \\"$socket\\": no such socket" >&2; exit 1; }
-exec "$0" "$@"
-"""
-CONNECT = ("sh", "-c", _IF_SOCKET, "ctr", "--connect-timeout=5s")
 _SECONDS = 60.0
 _IMPORT_SECONDS = 900.0
 # A link to an open descriptor saves a copy of the archive: the tmpfs on /mnt may hide the archive's folder.
@@ -113,6 +108,66 @@ space=$1 container=$2
 shift 2
 exec ctr --namespace "$space" tasks exec --exec-id "$(cat /proc/sys/kernel/random/uuid)" "$container" "$@"
 """
+# containerd looks for shims on its PATH, which may differ from tare's: both are searched, containerd's first.
+_LIST_RUNTIMES = """
+for process in $(pgrep -x containerd); do
+    tr '\\0' '\\n' <"/proc/$process/environ" | sed -n 's/^PATH=//p'
+done 2>/dev/null | { cat; echo "$PATH"; } | tr : '\\n' | while read -r folder; do
+    ls -d "$folder"/containerd-shim-* "$folder/runc" "$folder/runsc" 2>/dev/null
+done
+true
+"""
+INSTALL_HINTS = {  # by the shim's name
+    "containerd-shim-runsc-v1": "install gVisor's runsc and shim on containerd's PATH: https://gvisor.dev/docs/user_guide/install/",
+    "containerd-shim-kata-v2": "put Kata's bin folder on containerd's PATH: https://github.com/kata-containers/kata-containers",
+    "containerd-shim-urunc-v2": "install urunc on containerd's PATH: https://urunc.io/installation/",
+}
+RUNSC = "runsc"
+
+
+def full_runtime_name(runtime: str) -> str:
+    """Return the full name of an abbreviated runtime; other names and paths are returned unchanged.
+
+    Shims have version 2 of containerd's interface in their names, except gVisor's, which is called v1.
+    """
+    if not re.fullmatch(r"[a-z0-9-]+", runtime):
+        return runtime
+    name = RUNSC if runtime == "gvisor" else runtime
+    return f"io.containerd.{name}.{'v1' if name == RUNSC else 'v2'}"
+
+
+def shim_program(runtime: str) -> str:
+    """Return the path or name of a runtime's shim, as containerd derives it; "" if `runtime` is no runtime's name."""
+    *before, name, version = ("", *full_runtime_name(runtime).split("."))
+    return runtime if runtime.startswith("/") else f"containerd-shim-{name}-{version}" if before and name else ""
+
+
+def runtime_of_shim(program: str) -> str:
+    """Return the full name of the runtime with this shim; "" if the program is no shim."""
+    match = re.fullmatch(r"containerd-shim-(.+)-(v\d+)", program)
+    return f"io.containerd.{match[1]}.{match[2]}" if match else ""
+
+
+def short_runtime_name(program: str) -> str:
+    """Return the abbreviated name of the runtime with this shim; "" if it has none."""
+    name = program.removeprefix("containerd-shim-").rpartition("-")[0]
+    word = "gvisor" if name == RUNSC else name
+    return word if shim_program(word) == program else ""
+
+
+def find_runtimes(host: Host) -> Mapping[str, str]:
+    """Return the paths of the runtimes' programs on a host by name; the first on the PATH wins."""
+    paths = host.run("sh", "-c", _LIST_RUNTIMES, timeout=_SECONDS, check=False).text.split()
+    return {PurePosixPath(path).name: path for path in reversed(paths)}
+
+
+# Without a socket, ctr would try to connect until its time-out.
+_IF_SOCKET = """
+socket=${CONTAINERD_ADDRESS:-/run/containerd/containerd.sock}
+[ -S "$socket" ] || { echo "ctr: failed to dial \\"$socket\\": no such socket" >&2; exit 1; }
+exec "$0" "$@"
+"""
+CONNECT = ("sh", "-c", _IF_SOCKET, "ctr", "--connect-timeout=5s")
 
 
 @dataclass(frozen=True)

@@ -46,12 +46,14 @@ from tare.plugins.technology import (
 )
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
-from tare.technologies.containerd.namespace import CONNECT, ContainerdNamespace, layer_digest
-from tare.technologies.containerd.runtimes import (
+from tare.technologies.containerd.namespace import (
+    CONNECT,
     INSTALL_HINTS,
     RUNSC,
+    ContainerdNamespace,
     find_runtimes,
     full_runtime_name,
+    layer_digest,
     runtime_of_shim,
     shim_program,
     short_runtime_name,

@@ -20,7 +20,7 @@ from tare.hosts.host import Host
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unschedulable
 from tare.model.trial import OutputLine
 from tare.technologies.kubernetes import node
-from tare.technologies.kubernetes.kubectl import ClusterError, Kubectl
+from tare.technologies.kubernetes.node import ClusterError, Kubectl
 
 # Reasons of a waiting container that will not start by itself, each with a hint.
 _WAITING_HINTS = {

@@ -46,8 +46,7 @@ from tare.plugins.technology import (
 from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
 from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
-from tare.technologies.kubernetes.kubectl import Kubectl
-from tare.technologies.kubernetes.node import SPACE, Container, PodOnNode, read_container
+from tare.technologies.kubernetes.node import SPACE, Container, Kubectl, PodOnNode, read_container
 from tare.technologies.kubernetes.pod import PodHost, PodStart, image_fault
 
 _SECONDS = 60.0

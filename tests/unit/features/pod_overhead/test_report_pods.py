@@ -11,7 +11,7 @@ from idle_pods import Proof, idle_run, idle_trials, proof
 from pages import Page, html_of, rendered
 from runs import believable_run
 
-from tare.features.pod_overhead.pod_text import idle_cpus, pod_rows
+from tare.features.pod_overhead.overhead import idle_cpus, pod_rows
 from tare.model.trial import Trial
 from tare.statistics.summarize import summarize
 from tare.telemetry.host_reader import UsageReading

@@ -20,7 +20,7 @@ from sampled import sampled_run
 
 from tare.features.sql import schema
 from tare.features.sql.query import run_query
-from tare.features.sql.sources import find_sources
+from tare.features.sql.schema import find_sources
 from tare.model.errors import UsageError
 from tare.model.run_folder import load_run
 from tare.model.trial import Caution, Mark, MeasuredValue, Turn

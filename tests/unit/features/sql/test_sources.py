@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.features.sql.sources import JournalEnds, find_journal_ends
+from tare.features.sql.schema import JournalEnds, find_journal_ends
 
 
 @pytest.mark.parametrize(("text", "ends"), [
