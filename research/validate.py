@@ -134,7 +134,7 @@ def profile(target: Target, work: Iterator[Done], command: tuple[str, ...]) -> P
         raise SystemExit(f"{target.name}: {', '.join(begun.missing)}")
     with closing(UsageWatch(host, target)) as watch:
         done = some(work, _WATCHED_SECONDS)
-        usage = watch.read_total_usage(done.seconds)
+        usage = watch.read_total_usage()
     return Profile(
         format=FORMAT,
         tare=__version__,

@@ -322,7 +322,7 @@ def _draw_panel(panel: ClaimsPanel, at: tuple[int, int] | None = None) -> Markup
 
 def _strip_command_hint(text: str) -> str:
     """Return a remark without its hint at an option of the command line, which a reader of the page does not have."""
-    return text.removesuffix("; --all says why").replace("`", "")
+    return text.removesuffix("; reasons: --all").replace("`", "")
 
 
 def _point_fields(verdict: ClaimVerdict, point_verdict: PointVerdict, anchors: Anchors) -> dict[str, str]:

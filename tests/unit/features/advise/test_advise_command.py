@@ -41,7 +41,7 @@ def profile(of: OperationCounts = SERVER, **fields: object) -> Profile:
         calls += [CallCount("sendto", messages, "network", bytes=each["sent"])]
     counts = Counts(10.0, tuple(calls), each.get("fault", 0), 0, 0, 0, 0, 0, _REQUESTS)
     user = of.counts["user"] * _REQUESTS
-    usage = Usage(user, of.cpu_seconds * _REQUESTS - user, 1, 1, 30 << 20, 20 << 20)
+    usage = Usage(user, of.cpu_seconds * _REQUESTS - user, 30 << 20, 20 << 20)
     whole = Profile(
         FORMAT,
         "0.1.0",
@@ -262,7 +262,7 @@ def test_a_folder_that_is_no_run_and_a_profile_that_is_none_are_refused(
 
 
 def test_a_profile_without_cpu_time_is_refused(tmp_path: Path, prices: Path, advise: Call) -> None:
-    idle = saved(tmp_path, profile(usage=Usage(0.0, 0.0, 1, 1)))
+    idle = saved(tmp_path, profile(usage=Usage(0.0, 0.0)))
     assert advise(idle, "--prices", prices, code=2).error[0] == "the profile of nginx has no CPU time"
 
 
@@ -313,7 +313,7 @@ def test_an_always_busy_thread_is_the_bottleneck_even_with_idle_cpus(
     tmp_path: Path, prices: Path, advise: Call
 ) -> None:
     def situation(busiest: float) -> str:
-        usage = Usage(10.0, 6.6, 1, 4, busiest_thread_seconds=busiest)
+        usage = Usage(10.0, 6.6, busiest_thread_seconds=busiest)
         return advise(saved(tmp_path, profile(usage=usage)), "--prices", prices).out.splitlines()[0]
 
     assert situation(16.0).startswith("At this load") is False
@@ -353,7 +353,7 @@ def test_a_program_of_many_processes_is_dear_in_gvisor(tmp_path: Path, prices: P
     each = {kind: int(count) for kind, count in SCRIPT.counts.items() if kind != "user"}
     calls = (CallCount("openat", each["open"]), CallCount("newfstatat", each["stat"]), CallCount("mmap", each["map"]))
     counts = Counts(1.0, calls, each["fault"], 0, 0, each["process"], 1, 0, 1.0)
-    usage = Usage(0.01, SCRIPT.cpu_seconds - 0.01, 1, 1)
+    usage = Usage(0.01, SCRIPT.cpu_seconds - 0.01)
     script = saved(tmp_path, profile(unit="run", units=1, seconds=SCRIPT.elapsed_seconds, usage=usage, counts=counts))
     cells = {cell["stack"]: cell for cell in advise(script, "--prices", prices, "--json").document["cells"]}
     assert cells["gvisor"]["lines"][0]["kind"] == "process"

@@ -170,7 +170,7 @@ def profile(messages: int) -> Profile:
     calls = tuple(CallCount(call, messages, "network", bytes=0, pieces=messages) for call in ("read", "write"))
     counts = Counts(1.0, calls, 0, 0, 0, 0, 0, 0, 100.0)
     return Profile(
-        1, "0.1.0", "2026-11-25", "web", MACHINE, "request", 100.0, 6e-3, Usage(1e-3, 5e-3, 1, 1), (), counts
+        1, "0.1.0", "2026-11-25", "web", MACHINE, "request", 100.0, 6e-3, Usage(1e-3, 5e-3), (), counts
     )
 
 

@@ -108,24 +108,13 @@ class Usage:
     """Resource usage of an application by the kernel's accounting; None stands for unknown.
 
     `resident_bytes` is the maximum, `proportional_bytes` the value at the end, where a page that n processes share
-    counts one nth for each. Traffic is that of the application's network namespace, None if it shares that of tare.
-    `pressure` has the share of time in which threads waited for `cpu`, `memory` or `io`. `busiest_thread_seconds` is
-    the CPU time of the thread that used the most.
+    counts one nth for each. `busiest_thread_seconds` is the CPU time of the thread that used the most.
     """
 
     user_seconds: Amount
     system_seconds: Amount
-    processes: Count
-    threads: Count
     resident_bytes: Count | None = None
     proportional_bytes: Count | None = None
-    disk_read_bytes: Count | None = None
-    disk_write_bytes: Count | None = None
-    received_packets: Count | None = None
-    received_bytes: Count | None = None
-    sent_packets: Count | None = None
-    sent_bytes: Count | None = None
-    pressure: Mapping[str, Amount] = field(default_factory=dict)
     busiest_thread_seconds: Amount | None = None
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import sub
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tare import __version__
 from tare.features.advise.profiler.bpftrace import (
@@ -51,9 +51,7 @@ _RUNNER = 'while read -r line; do "$@" </dev/null >/dev/null 2>&1; echo "$?"; do
 _UNCOUNTED_PREFIX = "system calls, page faults and context switches: "
 _IO_URING_UNCOUNTED = "what it reads and writes by io_uring: it needs no system call"
 _HINT = "watch it for less with --seconds, or let tare run it: tare profile -- COMMAND"
-_RESOURCES = ("cpu", "memory", "io")
 _PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
-_THREADS = re.compile(r"^Threads:\s+(\d+)$", re.MULTILINE)
 # In /proc/PID/io: the kernel counts calls of read and write, but not recv and send on sockets.
 _READS_AND_WRITES = re.compile(r"^sysc[rw]: (\d+)$", re.MULTILINE)
 
@@ -159,7 +157,7 @@ def _watch(watch_seconds: float, session: CountingSession, watch: UsageWatch) ->
         time.sleep(min(left, _READING_INTERVAL_SECONDS))
         watch.take_reading()
     seconds, whole = time.monotonic() - began, watch.take_snapshot().since(first)
-    usage = watch.read_total_usage(seconds)
+    usage = watch.read_total_usage()
     if session.traced is None:
         session.stop()
     return usage, seconds, counted_seconds(session.traced, seconds, part, whole) if session.traced else 0.0
@@ -190,7 +188,7 @@ def record_command(recorder: ProfileRecorder, command: Sequence[str], group: Cou
         recorder.say(f"running {command[0]} for {format_duration(half)}, watched")
         with closing(UsageWatch(recorder.host, Target(command[0], group.processes))) as watch:
             number, seconds = _run_repeatedly(half, process, command[0], recorder.say)
-            usage = watch.read_total_usage(seconds)
+            usage = watch.read_total_usage()
     return Profile(
         format=FORMAT,
         tare=__version__,
@@ -268,33 +266,20 @@ class UsageWatch:
         pids = self._target.processes()
         reading = self._reader.read(pids, whole=True)
         # A zombie is still in the list of processes, but has no command line.
-        if reading.cpu_user is None or not any(map(self._command_line, pids)):
+        if reading.cpu_user is None or not any(self._host.read(f"/proc/{pid}/cmdline") for pid in pids):
             raise TareError(f"{self._target.name}: ended while it was watched", _HINT)
         self._last = reading
         self._largest_bytes = max(self._largest_bytes or 0, reading.memory_bytes or 0)
 
-    def read_total_usage(self, seconds: float) -> Usage:
-        """Take the last reading and return the usage over `seconds`; raises TareError if no process is left."""
+    def read_total_usage(self) -> Usage:
+        """Take the last reading and return the usage since creation; raises TareError if no process is left."""
         self.take_reading()
         pids = self._target.processes()
         return Usage(
-            user_seconds=self._counter_increase("cpu_user") or 0.0,
-            system_seconds=self._counter_increase("cpu_system") or 0.0,
-            processes=len(pids),
-            threads=_thread_count(self._host, pids),
+            user_seconds=self._seconds_since_creation("cpu_user"),
+            system_seconds=self._seconds_since_creation("cpu_system"),
             resident_bytes=None if self._largest_bytes is None else round(self._largest_bytes),
             proportional_bytes=_proportional_bytes(self._host, pids),
-            disk_read_bytes=self._whole_increase("disk_read_bytes"),
-            disk_write_bytes=self._whole_increase("disk_write_bytes"),
-            received_packets=self._whole_increase("network_receive_packets"),
-            received_bytes=self._whole_increase("network_receive_bytes"),
-            sent_packets=self._whole_increase("network_send_packets"),
-            sent_bytes=self._whole_increase("network_send_bytes"),
-            pressure={
-                name: grown / seconds
-                for name in _RESOURCES
-                if (grown := self._counter_increase(f"pressure_{name}")) is not None
-            },
             busiest_thread_seconds=max(
                 (
                     used - self._first_threads.get(thread, 0.0)
@@ -313,17 +298,9 @@ class UsageWatch:
             reads_and_writes=sum(int(number) for text in texts for number in _READS_AND_WRITES.findall(text)),
         )
 
-    def _command_line(self, pid: int) -> str:
-        return self._host.read(f"/proc/{pid}/cmdline")
-
-    def _counter_increase(self, name: str) -> float | None:
-        """Return the increase of a counter since creation; None if the counter is unreadable."""
+    def _seconds_since_creation(self, name: Literal["cpu_user", "cpu_system"]) -> float:
         before, after = getattr(self._first, name), getattr(self._last, name)
-        return None if before is None or after is None else max(0.0, after - before)
-
-    def _whole_increase(self, name: str) -> int | None:
-        grown = self._counter_increase(name)
-        return None if grown is None else round(grown)
+        return 0.0 if before is None or after is None else max(0.0, after - before)
 
 
 def _thread_seconds(host: Host, pids: Sequence[int]) -> dict[str, float]:
@@ -342,10 +319,6 @@ def _packet_count(host: Host, pids: Sequence[int]) -> int:
         if interfaces := read_or_none(parse_interfaces, host.read, f"/proc/{pid}/net/dev"):
             return round(sum(each.in_count + each.out_count for each in interfaces))
     return 0
-
-
-def _thread_count(host: Host, pids: Sequence[int]) -> int:
-    return sum(int(found[1]) for pid in pids if (found := _THREADS.search(host.read(f"/proc/{pid}/status"))))
 
 
 def _proportional_bytes(host: Host, pids: Sequence[int]) -> int | None:

@@ -29,7 +29,7 @@ MACHINE = Facts("6.1.0", "x86_64", "Debian GNU/Linux 12", "AMD EPYC", 2, 25 << 3
 
 def profile_of(*calls: CallCount, units: float = 10.0, user_seconds: float = 2.0) -> Profile:
     counts = Counts(0.5, calls, 30, 40, 10, 2, 3, 5, units)
-    usage = Usage(user_seconds, 1.0, 1, 4)
+    usage = Usage(user_seconds, 1.0)
     return Profile(
         1,
         "0.1.0",
