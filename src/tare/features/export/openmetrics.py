@@ -1,7 +1,7 @@
 """Command `tare export`: OpenMetrics text from telemetry samples.
 
-OpenMetrics requires all samples of a metric family together, but a run has them by time. So each family is written to
-separate temporary files, which are then joined: a run of any size takes little memory.
+OpenMetrics requires all samples of a metric family together, and those of a series, but telemetry files have them by
+time. So each file is read again for each column, in the order of the text: a run of any size takes little memory.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import glob
 import math
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
+import duckdb
 import typer
 
 from tare.cli.arguments import read_run
@@ -25,122 +24,17 @@ from tare.model.errors import UsageError
 from tare.model.files import convert_write_errors
 from tare.model.run_folder import Run
 from tare.model.trial import Trial
-from tare.telemetry.parquet import COLUMNS
-
-if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 Labels = tuple[tuple[str, str], ...]
 
 _FETCH_ROWS = 1000  # in memory at once
-_CPU_COLUMN_PREFIX = "cpus_"
-_VALUE_COLUMNS = frozenset(COLUMNS) - {"seconds", "scope", "trial", "time"}
-_CHUNK_CHARACTERS = 1 << 20
-_MAX_BUFFERED_LINES = 50_000  # lines in memory
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
-
-
-@dataclass(frozen=True)
-class TelemetrySample:
-    """Row of the telemetry: `values` by column, `cpus` by CPU number and mode; NULLs are missing.
-
-    `labels` are `run` and `scope`, and `stack`, `workload`, `block` and `trial` if the sample belongs to one of each.
-    """
-
-    labels: Labels
-    nanoseconds: int  # since 1970
-    values: Mapping[str, float]
-    cpus: Mapping[int, Mapping[str, float]]
-
-
-@dataclass(frozen=True)
-class _File:
-    """Telemetry file: its trials in the journal, and the time of its first sample in ns since 1970."""
-
-    path: Path
-    trials: Mapping[str, Trial]
-    began_nanoseconds: int
-
-
-def samples_of(run: Run) -> Iterator[TelemetrySample]:
-    """Yield the samples of all trials in the journal, grouped by series.
-
-    Raises UsageError for an unreadable file, and for a run without telemetry.
-    """
-    import duckdb  # noqa: PLC0415 - its import takes a fifth of a second
-
-    paths = sorted((run.folder / "telemetry").glob("*.parquet"))
-    if not paths:
-        raise UsageError(f"{run.folder}: no telemetry", "only a trial whose instance was started has one")
-    with closing(duckdb.connect(config={"threads": 1})) as connection:
-        for path in paths:
-            try:
-                yield from _samples_in(connection, path, run)
-            except (duckdb.Error, TypeError, ValueError) as error:  # untrusted columns may be of any type
-                message = f"{path}: cannot be read: {str(error).splitlines()[0]}"
-                raise UsageError(message, "remove the file to export the others") from error
-
-
-def _samples_in(connection: DuckDBPyConnection, path: Path, run: Run) -> Iterator[TelemetrySample]:
-    pattern = glob.escape(str(path))
-    table = connection.read_parquet(pattern, hive_partitioning=False)  # a folder named a=b must not become a column
-    columns = table.columns
-    if not {"seconds", "scope", "trial", "time"} <= {*columns}:
-        raise ValueError("not the columns of a telemetry")
-    file = _describe_file(table, path, {trial.trial: trial for trial in run.trials})
-    if not file.trials:  # the file of an interrupted block, which is not in the journal
-        return
-    query = "SELECT * FROM read_parquet(?, hive_partitioning = false) ORDER BY scope, trial, seconds"
-    rows = connection.execute(query, [pattern])
-    while batch := rows.fetchmany(_FETCH_ROWS):
-        for row in batch:
-            fields = dict(zip(columns, row, strict=True))
-            if fields["scope"] == "host" or fields["trial"] in file.trials:
-                yield _to_sample(fields, file, run.folder.resolve().name)
-
-
-def _describe_file(table: DuckDBPyRelation, path: Path, trials: Mapping[str, Trial]) -> _File:
-    named = table.filter("trial IS NOT NULL").project("trial").distinct().fetchall()
-    ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
-    return _File(path, {trial: trials[trial] for (trial,) in sorted(named) if trial in trials}, began)
-
-
-def _to_sample(fields: Mapping[str, Any], file: _File, run: str) -> TelemetrySample:
-    each_cpu = {
-        name.removeprefix(_CPU_COLUMN_PREFIX): fields[name] for name in fields if name.startswith(_CPU_COLUMN_PREFIX)
-    }
-    trial = file.trials.get(fields["trial"]) if fields["scope"] == "instance" else None
-    return TelemetrySample(
-        labels=(("run", run), ("scope", fields["scope"]), *_labels(trial, file)),
-        nanoseconds=file.began_nanoseconds + round(fields["seconds"] * 1e9),
-        values={
-            name: value for name, value in fields.items() if isinstance(value, int | float) and name in _VALUE_COLUMNS
-        },
-        cpus=_times_by_cpu({name: times for name, times in each_cpu.items() if times is not None}),
-    )
-
-
-def _labels(trial: Trial | None, file: _File) -> Labels:
-    """Return the labels of a trial; for samples of the host those of its block, and of its only trial."""
-    first = next(iter(file.trials.values()))
-    named = trial or first
-    labels = (("workload", named.workload), ("block", str(named.block)))
-    if trial is None and (len(file.trials) > 1 or file.path.stem != first.trial):
-        return labels
-    return (("stack", named.stack), *labels, ("trial", named.trial))
-
-
-def _times_by_cpu(times: Mapping[str, Sequence[float | None]]) -> dict[int, dict[str, float]]:
-    count = max(map(len, times.values()), default=0)
-    each = {
-        number: {
-            name: value  # lists of an untrusted file may differ in length
-            for name, values in times.items()
-            if number < len(values) and (value := values[number]) is not None
-        }
-        for number in range(count)
-    }
-    return {number: values for number, values in each.items() if values}
+_MODES = ("user", "system", "iowait", "softirq", "steal")  # of CPU time
+_ROWS = """
+SELECT * FROM (
+    SELECT {cpu} AS cpu, scope, trial, seconds, {value} AS value FROM read_parquet(?, hive_partitioning = false)
+) ORDER BY cpu, scope, trial, seconds
+"""
 
 
 @dataclass(frozen=True)
@@ -185,7 +79,7 @@ PRESSURE = MetricFamily(
 )
 
 FAMILY_OF_COLUMN: dict[str, tuple[MetricFamily, Labels]] = {
-    **{f"cpu_{mode}": (CPU, (("mode", mode),)) for mode in ("user", "system", "iowait", "softirq", "steal")},
+    **{f"cpu_{mode}": (CPU, (("mode", mode),)) for mode in _MODES},
     "memory_bytes": (MEMORY, ()),
     "charged_bytes": (CHARGED, ()),
     "swap_bytes": (SWAP, ()),
@@ -200,21 +94,103 @@ FAMILY_OF_COLUMN: dict[str, tuple[MetricFamily, Labels]] = {
     "pressure_cpu": (PRESSURE, (("resource", "cpu"), ("share", "some"))),
     **{f"pressure_{name}": (PRESSURE, (("resource", name), ("share", "some"))) for name in ("memory", "io")},
     **{f"pressure_{name}_full": (PRESSURE, (("resource", name), ("share", "full"))) for name in ("memory", "io")},
+    **{f"cpus_{mode}": (EACH_CPU, (("mode", mode),)) for mode in _MODES},
 }
 """The family of each column of the telemetry, and the labels that distinguish it from the others of that family."""
 
-FAMILIES = (*dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()), EACH_CPU)
+FAMILIES = tuple(dict.fromkeys(family for family, _ in FAMILY_OF_COLUMN.values()))
 
 
-def _metric_values(sample: TelemetrySample) -> Iterator[tuple[MetricFamily, Labels, float]]:
-    """Yield the values of a sample, each with its family and the labels in addition to those of the sample."""
-    for column, value in sample.values.items():
-        if column in FAMILY_OF_COLUMN and math.isfinite(value):  # a newer tare may have more columns
-            yield (*FAMILY_OF_COLUMN[column], value)
-    for number, times in sample.cpus.items():
-        for mode, value in times.items():
-            if math.isfinite(value):
-                yield EACH_CPU, (("cpu", str(number)), ("mode", mode)), value
+@dataclass(frozen=True)
+class TelemetryFile:
+    """Telemetry file of a run: its columns, its trials in the journal, and the time of its first sample."""
+
+    path: Path
+    run: str
+    columns: frozenset[str]
+    trials: Mapping[str, Trial]
+    began_nanoseconds: int  # since 1970
+
+    def labels_of(self, scope: str, trial: str | None) -> Labels | None:
+        """Return the labels of a sample; None for a trial that is not in the journal.
+
+        Samples of the host have the labels of their block, and those of its only trial.
+        """
+        if scope != "host" and trial not in self.trials:
+            return None
+        first = next(iter(self.trials.values()))
+        named = self.trials[trial] if scope == "instance" and trial is not None else first
+        labels = (("run", self.run), ("scope", scope))
+        of_block = (("workload", named.workload), ("block", str(named.block)))
+        if scope == "host" and (len(self.trials) > 1 or self.path.stem != first.trial):
+            return (*labels, *of_block)
+        return (*labels, ("stack", named.stack), *of_block, ("trial", named.trial))
+
+
+def format_runs(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the OpenMetrics text of the telemetry of runs in pieces.
+
+    Raises UsageError for a run without telemetry, before the first piece, and for an unreadable file.
+    """
+    with closing(duckdb.connect(config={"threads": 1})) as connection:
+        files = [file for run in runs for file in _open_files(connection, run)]
+        for family in FAMILIES:
+            lines = (line for file in files for line in _format_file(connection, file, family))
+            if (first := next(lines, None)) is not None:
+                yield _family_header(family) + first
+                yield from lines
+    yield "# EOF\n"
+
+
+def _open_files(connection: duckdb.DuckDBPyConnection, run: Run) -> Iterator[TelemetryFile]:
+    """Yield the telemetry files of a run, without those of interrupted blocks, which are not in the journal."""
+    paths = sorted((run.folder / "telemetry").glob("*.parquet"))
+    if not paths:
+        raise UsageError(f"{run.folder}: no telemetry", "only a trial whose instance was started has one")
+    trials = {trial.trial: trial for trial in run.trials}
+    for path in paths:
+        with _naming_file(path):
+            # A folder named a=b must not become a column.
+            table = connection.read_parquet(glob.escape(str(path)), hive_partitioning=False)
+            columns = frozenset(table.columns)
+            if not {"seconds", "scope", "trial", "time"} <= columns:
+                raise ValueError("not the columns of a telemetry")
+            named = table.filter("trial IS NOT NULL").project("trial").distinct().fetchall()
+            ((began,),) = table.aggregate("epoch_ns(min(time))").fetchall()
+        known = {trial: trials[trial] for (trial,) in sorted(named) if trial in trials}
+        if known:
+            yield TelemetryFile(path, run.folder.resolve().name, columns, known, began)
+
+
+@contextmanager
+def _naming_file(path: Path) -> Iterator[None]:
+    """Context manager: convert errors of an untrusted file, whose columns may be of any type, into UsageError."""
+    try:
+        yield
+    except (duckdb.Error, TypeError, ValueError) as error:
+        message = f"{path}: cannot be read: {str(error).splitlines()[0]}"
+        raise UsageError(message, "remove the file to export the others") from error
+
+
+def _format_file(connection: duckdb.DuckDBPyConnection, file: TelemetryFile, family: MetricFamily) -> Iterator[str]:
+    """Yield the lines of a metric family from a file, those of a series together and by time."""
+    for column, (of_column, labels) in FAMILY_OF_COLUMN.items():
+        if of_column != family or column not in file.columns:
+            continue
+        is_list = family == EACH_CPU
+        query = _ROWS.format(
+            cpu=f"generate_subscripts({column}, 1) - 1" if is_list else "NULL",
+            value=f"unnest({column})" if is_list else column,
+        )
+        with _naming_file(file.path):
+            rows = connection.cursor().execute(query, [glob.escape(str(file.path))])
+            while batch := rows.fetchmany(_FETCH_ROWS):
+                for cpu, scope, trial, seconds, value in batch:
+                    sample_labels = file.labels_of(scope, trial)
+                    if sample_labels is not None and isinstance(value, int | float) and math.isfinite(value):
+                        series = format_series(family, sample_labels, (("cpu", str(cpu)),) * is_list + labels)
+                        time = (file.began_nanoseconds + round(seconds * 1e9)) / 1e9
+                        yield f"{series} {value!r} {time:.3f}\n"
 
 
 def format_series(family: MetricFamily, *labels: Labels) -> str:
@@ -232,57 +208,6 @@ def escape_label_value(text: str) -> str:
     return text.translate(_LABEL_ESCAPES)
 
 
-class _Spool:
-    """Spool: lines by family and labels, buffered in memory and flushed to files of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[tuple[MetricFamily, Labels], Path] = {}
-        self._waiting: dict[tuple[MetricFamily, Labels], list[str]] = {}
-        self._count = 0
-
-    def add(self, family: MetricFamily, labels: Labels, line: str) -> None:
-        """Add a line of a family; `labels` are those in addition to the labels of the sample."""
-        self._waiting.setdefault((family, labels), []).append(line)
-        self._count += 1
-        if self._count >= _MAX_BUFFERED_LINES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the buffered lines. Files are closed again: there may be more than a process can open."""
-        for key, lines in self._waiting.items():
-            path = self._files.setdefault(key, self._folder / str(len(self._files)))
-            with path.open("a", encoding="utf-8") as file:
-                file.writelines(lines)
-        self._waiting.clear()
-        self._count = 0
-
-    def read_texts(self, family: MetricFamily) -> Iterator[str]:
-        """Yield the text of a family in pieces of at most 1 Mi characters."""
-        for path in [path for (each, _), path in self._files.items() if each == family]:
-            with path.open(encoding="utf-8") as file:
-                while text := file.read(_CHUNK_CHARACTERS):
-                    yield text
-
-
-def format_samples(samples: Iterable[TelemetrySample]) -> Iterator[str]:
-    """Yield the OpenMetrics text of samples in pieces."""
-    with tempfile.TemporaryDirectory(prefix="tare-export-") as folder:
-        spool = _Spool(Path(folder))
-        for sample in samples:
-            seconds = f"{sample.nanoseconds / 1e9:.3f}"
-            for family, labels, value in _metric_values(sample):
-                spool.add(family, labels, f"{format_series(family, sample.labels, labels)} {value!r} {seconds}\n")
-        spool.flush()
-        for family in FAMILIES:
-            texts = spool.read_texts(family)
-            if (first := next(texts, None)) is not None:
-                yield _family_header(family)
-                yield first
-                yield from texts
-    yield "# EOF\n"
-
-
 def _family_header(family: MetricFamily) -> str:
     unit = f"# UNIT {family.name} {family.unit}\n" if family.unit else ""
     return f"# TYPE {family.name} {family.metric_type}\n{unit}# HELP {family.name} {family.help_text}\n"
@@ -298,7 +223,7 @@ def export(
     """
     loaded = [read_run(folder) for folder in runs]
     _refuse_same_names(loaded)
-    texts = format_samples(chain.from_iterable(map(samples_of, loaded)))
+    texts = format_runs(loaded)
     if out is not None:
         _write(out, texts)
         print(out)  # noqa: T201 - as other commands print the path of what they wrote

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -10,48 +9,55 @@ import duckdb
 import pytest
 from sampled import BEGAN, sampled_run
 
-from tare.features.export import openmetrics
 from tare.features.export.openmetrics import (
     FAMILIES,
     FAMILY_OF_COLUMN,
     INTERRUPTS,
     SWAP,
-    TelemetrySample,
     escape_label_value,
-    format_samples,
+    format_runs,
     format_series,
-    samples_of,
 )
 from tare.model.errors import UsageError
 from tare.model.run_folder import load_run
 from tare.telemetry.parquet import COLUMNS as ALL_COLUMNS
 
+BLOCK, ALONE = "dhrystone-000.parquet", "dhrystone-001-00.parquet"
 SERIES = re.compile(r"^([a-z_]+)\{(.*)\} (\S+) (\d+\.\d{3})$")
 
 
 def exported(folder: Path) -> list[str]:
-    return "".join(format_samples(samples_of(load_run(folder)))).splitlines()
+    return "".join(format_runs([load_run(folder)])).splitlines()
 
 
-def test_samples_are_written_with_type_unit_and_help_of_their_family() -> None:
-    sample = TelemetrySample((("run", "a"),), 1_700_000_000_120_000_000, {"cpu_user": 0.5, "memory_bytes": 4096}, {})
-    assert "".join(format_samples([sample])).splitlines() == [
-        "# TYPE tare_cpu_seconds counter",
-        "# UNIT tare_cpu_seconds seconds",
-        "# HELP tare_cpu_seconds CPU time of all CPUs; softirq is part of system.",
-        'tare_cpu_seconds_total{run="a",mode="user"} 0.5 1700000000.120',
-        "# TYPE tare_memory_bytes gauge",
+def labels_in(lines: list[str]) -> list[dict[str, str]]:
+    """Return the labels of each series, without those of its metric, in order."""
+    own = {"mode", "cpu", "direction", "resource", "share"}
+    series = dict.fromkeys(match[2] for line in lines if (match := SERIES.match(line)))
+    found = [dict(re.findall(r'(\w+)="([^"]*)"', labels)) for labels in series]
+    return [{name: value for name, value in labels.items() if name not in own} for labels in found]
+
+
+def replace_columns(file: Path, projection: str) -> None:
+    """Replace columns of a telemetry file."""
+    with duckdb.connect() as connection:
+        connection.read_parquet(str(file)).project(projection).write_parquet(f"{file}.new")
+    Path(f"{file}.new").replace(file)
+
+
+def test_samples_are_written_with_type_unit_and_help_of_their_family(tmp_path: Path) -> None:
+    lines = exported(sampled_run(tmp_path / "run", count=2))
+    begin = lines.index("# TYPE tare_memory_bytes gauge")
+    assert lines[begin + 1 : begin + 3] == [
         "# UNIT tare_memory_bytes bytes",
         "# HELP tare_memory_bytes Of a host, memory that is not available; of an instance, resident set sizes.",
-        'tare_memory_bytes{run="a"} 4096 1700000000.120',
-        "# EOF",
     ]
+    labels = 'run="run",scope="host",workload="dhrystone",block="0"'
+    assert re.fullmatch(rf"tare_memory_bytes\{{{labels}\}} \d+ {BEGAN:.0f}\.000", lines[begin + 3])
+    assert lines[-1] == "# EOF"
 
 
-def test_families_and_series_are_contiguous_and_their_timestamps_increase(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(openmetrics, "_MAX_BUFFERED_LINES", 7)  # so that all goes through files, many times
+def test_families_and_series_are_contiguous_and_their_timestamps_increase(tmp_path: Path) -> None:
     lines = exported(sampled_run(tmp_path / "run"))
     families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
     assert len(families) == len({*families}) == len(FAMILIES)
@@ -67,28 +73,20 @@ def test_families_and_series_are_contiguous_and_their_timestamps_increase(
         last = (name, labels, float(seconds))
 
 
-def test_a_run_without_samples_is_an_empty_text() -> None:
-    assert "".join(format_samples([])) == "# EOF\n"
+def test_no_run_is_an_empty_text() -> None:
+    assert "".join(format_runs([])) == "# EOF\n"
 
 
-def test_what_is_no_number_is_no_sample() -> None:
-    assert (
-        "".join(format_samples([TelemetrySample((), 0, {"cpu_user": math.nan, "cpu_steal": math.inf}, {})]))
-        == "# EOF\n"
-    )
-
-
-def test_nothing_is_left_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    pieces = format_samples([TelemetrySample((), 0, {"cpu_user": 1.0}, {})])
-    next(pieces)
-    pieces.close()  # type: ignore[attr-defined]
-    assert list(tmp_path.iterdir()) == []
+def test_what_is_no_number_is_no_sample(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    replace_columns(folder / "telemetry" / BLOCK, "* replace ('nan'::double AS cpu_user, 'inf'::double AS cpu_steal)")
+    written = {line.partition(" ")[0] for line in exported(folder)}
+    assert {series for series in written if 'block="0",mode="' in series and 'mode="user"' in series} == set()
+    assert any('block="0",mode="system"' in series for series in written)
 
 
 def test_every_column_of_the_telemetry_has_a_family() -> None:
-    others = {"seconds", "scope", "trial", "time"}
-    assert {name for name in ALL_COLUMNS if name not in others and not name.startswith("cpus_")} == {*FAMILY_OF_COLUMN}
+    assert {*ALL_COLUMNS} - {"seconds", "scope", "trial", "time"} == {*FAMILY_OF_COLUMN}
 
 
 def test_a_family_name_ends_with_its_unit_and_counters_with_their_suffix() -> None:
@@ -110,38 +108,43 @@ def test_the_value_of_a_label_is_escaped() -> None:
 
 # --- samples ---------------------------------------------------------------------------------------------------------
 
-BLOCK, ALONE = "dhrystone-000.parquet", "dhrystone-001-00.parquet"
 
-
-def test_each_sample_has_the_names_of_what_it_is_of_and_its_time(tmp_path: Path) -> None:
-    found = list(samples_of(load_run(sampled_run(tmp_path / "run", count=2))))
-    labels = [dict(sample.labels) for sample in found]
+def test_each_series_has_the_names_of_what_it_is_of(tmp_path: Path) -> None:
+    found = labels_in(exported(sampled_run(tmp_path / "run", count=2)))
     block = {"run": "run", "workload": "dhrystone", "block": "0"}
     first = block | {"scope": "instance", "stack": "native", "trial": "dhrystone-000-00"}
     second = block | {"scope": "instance", "stack": "docker/qemu", "trial": "dhrystone-000-01"}
     alone = {"run": "run", "workload": "dhrystone", "block": "1", "stack": "native", "trial": "dhrystone-001-00"}
-    each = (block | {"scope": "host"}, first, second, alone | {"scope": "host"}, alone | {"scope": "instance"})
-    assert labels == [labels for labels in each for _ in range(2)]
-    assert [sample.nanoseconds for sample in found[:2]] == [int(BEGAN * 1e9), int(BEGAN * 1e9) + 100_000_000]
+    for labels in (block | {"scope": "host"}, first, second, alone | {"scope": "host"}, alone | {"scope": "instance"}):
+        assert labels in found
+        found = [each for each in found if each != labels]
+    assert not found
 
 
 def test_what_was_not_read_is_missing_and_cpus_are_by_number(tmp_path: Path) -> None:
-    machine, *_ = [
-        sample for sample in samples_of(load_run(sampled_run(tmp_path / "run"))) if sample.nanoseconds % 10**9
-    ]
-    assert machine.cpus == {
-        0: {"user": 0.05, "system": 0.02, "iowait": 0.0, "softirq": 0.01, "steal": 0.0},
-        1: {"user": 0.04, "system": 0.02, "iowait": 0.0, "softirq": 0.0, "steal": 0.0},
-    }
-    assert "charged_bytes" not in machine.values
-    assert (machine.values["interrupts"], machine.values["cpu_user"]) == (100, 0.1)
+    lines = exported(sampled_run(tmp_path / "run", count=2))
+    host = 'run="run",scope="host",workload="dhrystone",block="0"'
+    second = f"{BEGAN:.0f}.100"
+    for series, value in {
+        f'each_cpu_seconds_total{{{host},cpu="0",mode="user"}}': 0.05,
+        f'each_cpu_seconds_total{{{host},cpu="1",mode="user"}}': 0.04,
+        f'each_cpu_seconds_total{{{host},cpu="1",mode="steal"}}': 0.0,
+        f"interrupts_total{{{host}}}": 100,
+        f'cpu_seconds_total{{{host},mode="user"}}': 0.1,
+    }.items():
+        assert f"tare_{series} {value} {second}" in lines
+    assert not any(line.startswith(f"tare_charged_bytes{{{host}}}") for line in lines)
 
 
-def test_lists_of_cpus_may_differ_in_length_in_an_untrusted_file() -> None:
-    assert openmetrics._times_by_cpu({"user": [1.0, 2.0], "steal": [0.5]}) == {
-        0: {"user": 1.0, "steal": 0.5},
-        1: {"user": 2.0},
-    }
+def test_lists_of_cpus_may_differ_in_length_in_an_untrusted_file(tmp_path: Path) -> None:
+    folder = sampled_run(tmp_path / "run", count=2)
+    replace_columns(
+        folder / "telemetry" / BLOCK, "* replace ([1.0::double, 2.0] AS cpus_user, [0.5::double] AS cpus_steal)"
+    )
+    lines = [line for line in exported(folder) if line.startswith("tare_each") and 'scope="host"' in line]
+    found = {tuple(re.findall(r'(?:cpu|mode)="(\w+)"', line)) for line in lines if 'block="0"' in line}
+    assert {("0", "user"), ("1", "user"), ("0", "steal")} <= found
+    assert ("1", "steal") not in found
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"PAR1" + bytes(40) + b"PAR1"])
@@ -149,7 +152,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     run = load_run(sampled_run(tmp_path / "run"))
     (run.folder / "telemetry" / BLOCK).write_bytes(content)
     with pytest.raises(UsageError, match=r"dhrystone-000\.parquet: cannot be read: "):
-        list(samples_of(run))
+        exported(run.folder)
 
 
 def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
@@ -157,7 +160,7 @@ def test_a_file_with_other_columns_is_named(tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         connection.sql("SELECT 1 AS one").write_parquet(str(run.folder / "telemetry" / BLOCK))
     with pytest.raises(UsageError, match=r"dhrystone-000\.parquet: cannot be read: "):
-        list(samples_of(run))
+        exported(run.folder)
 
 
 def test_a_run_without_telemetry_is_refused(tmp_path: Path) -> None:
@@ -165,33 +168,33 @@ def test_a_run_without_telemetry_is_refused(tmp_path: Path) -> None:
     for name in (BLOCK, ALONE):
         (run.folder / "telemetry" / name).unlink()
     with pytest.raises(UsageError, match="no telemetry"):
-        list(samples_of(run))
+        exported(run.folder)
 
 
 def test_a_folder_whose_name_has_wildcards_is_read_itself(tmp_path: Path) -> None:
     for name in ("run[1]*", "run1"):
         sampled_run(tmp_path / name, count=2)
-    assert {dict(sample.labels)["run"] for sample in samples_of(load_run(tmp_path / "run[1]*"))} == {"run[1]*"}
+    assert {labels["run"] for labels in labels_in(exported(tmp_path / "run[1]*"))} == {"run[1]*"}
 
 
 def test_a_folder_whose_name_looks_like_a_value_is_no_column(tmp_path: Path) -> None:
-    first, *_ = samples_of(load_run(sampled_run(tmp_path / "cpu_user=7", count=2)))
-    assert first.values["cpu_user"] == 0.0
+    lines = exported(sampled_run(tmp_path / "cpu_user=7", count=2))
+    values = {line.split()[1] for line in lines if line.startswith("tare_cpu_seconds") and 'mode="user"' in line}
+    assert "0.0" in values
+    assert not {"7", "7.0"} & values
 
 
 def test_unknown_columns_are_omitted_and_those_of_another_type_are_refused(tmp_path: Path) -> None:
-    run = load_run(sampled_run(tmp_path / "run", count=2))
-    file = run.folder / "telemetry" / BLOCK
-    with duckdb.connect() as connection:
-        table = connection.read_parquet(str(file))
-        table.project("* replace ('x' AS cpu_user), 5 AS strange").write_parquet(str(tmp_path / "strange"))
-        table.project("* replace ('x' AS seconds)").write_parquet(str(tmp_path / "wrong"))
-    (tmp_path / "strange").replace(file)
-    first, *_ = samples_of(run)
-    assert not {"strange", "cpu_user"} & first.values.keys()
-    (tmp_path / "wrong").replace(file)
+    folder = sampled_run(tmp_path / "run", count=2)
+    file = folder / "telemetry" / BLOCK
+    replace_columns(file, "* replace ('x' AS cpu_user), 5 AS strange")
+    lines = exported(folder)
+    assert not any(
+        "strange" in line or ('block="0"' in line and ',mode="user"' in line) for line in lines if ",cpu=" not in line
+    )
+    replace_columns(file, "* replace ('x' AS seconds)")
     with pytest.raises(UsageError, match="cannot be read"):
-        list(samples_of(run))
+        exported(folder)
 
 
 # --- the dashboards in share/grafana ask for what the writer of OpenMetrics writes -----------------------------------
@@ -222,7 +225,7 @@ def test_every_query_names_a_family_with_labels_that_the_writer_writes(path: Pat
     known = {
         (family.metric, f'{name}="{value}"') for family, labels in FAMILY_OF_COLUMN.values() for name, value in labels
     }
-    written = "".join(format_samples(samples_of(load_run(sampled_run(tmp_path / "run", count=11)))))
+    written = "".join(format_runs([load_run(sampled_run(tmp_path / "run", count=11))]))
     names = {*re.findall(r'[{,](\w+)="', written)}
     for query in queries(read(path)):
         ((metric, inside),) = SELECTOR.findall(query)
