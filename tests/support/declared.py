@@ -20,11 +20,11 @@ from typing import Any
 import manual
 
 from plug_ins import in_contract, own
+from tare.cli.plan import create_suite_schema
 from tare.model.isolation import LEVELS
 from tare.plugins import registry
 from tare.plugins.technology import Technology
 from tare.plugins.workload import Workload
-from tare.suites.json_schema import create_suite_schema
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "suites.md", DOCS / "technologies.md")

@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator  # type: ignore[import-untyped]
 from plug_ins import own
 from tare.__main__ import run as command_line
 from tare.cli.app import app
-from tare.suites.json_schema import create_suite_schema
+from tare.cli.plan import create_suite_schema
 
 SUITES = sorted((ROOT / "examples").glob("*.toml"))
 SCHEMA = create_suite_schema()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tare.cli.try_command import AdhocSuite, parse_adhoc_suite
 from tare.features.advise.commands import price_suite
 from tare.model.errors import SuiteError, UsageError
 from tare.model.image import ImageReference
-from tare.suites.adhoc import AdhocSuite, parse_adhoc_suite
 from tare.suites.suite import parse_suite
 from tare.suites.user_files import PackedCommand, collect_files
 from tare.workloads.command import UserCommand

@@ -12,6 +12,7 @@ import typer
 from tare.cli.answer import print_and_exit
 from tare.cli.arguments import AsJson, read_run
 from tare.cli.run import run_suite, select_stacks_to_run
+from tare.cli.try_command import parse_adhoc_suite
 from tare.features.advise.advice import Advice, AdviceOptions, ReferenceRun, Requirements, measured_times
 from tare.features.advise.advice import advise as find_advice
 from tare.features.advise.advice_text import answer
@@ -23,7 +24,6 @@ from tare.model.errors import UsageError, find_nearest
 from tare.model.isolation import LEVELS, IsolationLevel
 from tare.model.units import format_setting, parse_duration, parse_option, parse_rate, parse_size
 from tare.runner.job import new_job, require_root
-from tare.suites.adhoc import parse_adhoc_suite
 
 PROFILE_FILE = "profile.json"  # profile of a reference application, in its run folder
 _TYPES_FILE_SUFFIX = ".toml"

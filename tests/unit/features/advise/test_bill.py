@@ -169,9 +169,7 @@ def profile(messages: int) -> Profile:
     """A server of a hundred requests, which took so many messages."""
     calls = tuple(CallCount(call, messages, "network", bytes=0, pieces=messages) for call in ("read", "write"))
     counts = Counts(1.0, calls, 0, 0, 0, 0, 0, 0, 100.0)
-    return Profile(
-        1, "0.1.0", "2026-11-25", "web", MACHINE, "request", 100.0, 6e-3, Usage(1e-3, 5e-3), (), counts
-    )
+    return Profile(1, "0.1.0", "2026-11-25", "web", MACHINE, "request", 100.0, 6e-3, Usage(1e-3, 5e-3), (), counts)
 
 
 def test_several_profiles_are_averaged_and_their_spread_is_the_uncertainty() -> None:
