@@ -39,8 +39,7 @@ from tare import __version__
 from tare.features.advise.application_profile import combine_profiles
 from tare.features.advise.profiler.bpftrace import CountingSchedule, show_tracepoints
 from tare.features.advise.profiler.profile import FORMAT, Profile, dump_profile, read_profile
-from tare.features.advise.profiler.recording import ProfileRecorder, UsageWatch, counts_of, current_time
-from tare.features.advise.profiler.targets import Target
+from tare.features.advise.profiler.recording import ProfileRecorder, Target, UsageWatch, counts_of, current_time
 from tare.features.advise.unit_costs import FOLDER as ORIENTATION
 from tare.hosts.host import Process
 from tare.hosts.local import LocalHost, isolate_mounts

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import ENOUGH_SECONDS, wait_until
 
-from tare.features.advise.profiler.targets import find_container
+from tare.features.advise.profiler.command import find_container
 from tare.hosts.engines import find_daemon
 from tare.hosts.exec import ExecHost
 from tare.hosts.host import Host

@@ -6,7 +6,8 @@ import pytest
 from own_testbed import spec_of
 from waiting import wait_until
 
-from tare.features.advise.profiler import targets
+from tare.features.advise.profiler.command import find_container
+from tare.features.advise.profiler.recording import Target
 from tare.hosts.local import LocalHost
 from tare.plugins.technology import Technology
 from tare.runner.context import RunContext
@@ -25,12 +26,12 @@ def test_a_container_is_found_by_its_name(testbed: RunContext, technology: Techn
         inside = part.instance.inside
         assert inside is not None
         with inside.spawn("sleep", "70311"):
-            found = targets.find_container(LocalHost(), part.instance.name)
+            found = find_container(LocalHost(), part.instance.name)
             wait_until(lambda: "sleep\x0070311\0" in commands(found))
         assert set(found.processes()) <= set(part.instance.processes())
     assert found.name == f"{part.instance.name} ({technology.title})"
     assert found.processes() == ()
 
 
-def commands(target: targets.Target) -> list[str]:
+def commands(target: Target) -> list[str]:
     return [LocalHost().read(f"/proc/{pid}/cmdline") for pid in target.processes()]

@@ -35,7 +35,7 @@ def published_claims_path() -> Path:
     return find_shipped_folder("claims") / "published.toml"
 
 
-def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
+def read_claims(path: Path) -> Claims:
     """Read a file of claims; raises SuiteError with all its faults."""
     try:
         text = read_bounded(path, _MAX_BYTES).decode("utf-8-sig")
@@ -43,7 +43,7 @@ def read_claims(path: Path, catalogue: Catalogue = registry) -> Claims:
         raise SuiteError(
             [describe_unreadable(path, error, "give the path of a file of claims (docs/papers.md)")]
         ) from None
-    return parse_claims(text, str(path), catalogue)
+    return parse_claims(text, str(path))
 
 
 def read_claim_files(files: Sequence[str]) -> Claims:

@@ -30,7 +30,6 @@ from tare.features.advise.profiler.bpftrace import (
     schedule_for,
 )
 from tare.features.advise.profiler.profile import FORMAT, Counts, Profile, TraceCounts, Unit, Usage
-from tare.features.advise.profiler.targets import Target
 from tare.hosts.cgroups import CountingGroup
 from tare.hosts.host import Host, Process
 from tare.model.errors import TareError, TimedOut, TrialFailed
@@ -56,6 +55,14 @@ _PROPORTIONAL = re.compile(r"^Pss: +(\d+) kB$", re.MULTILINE)
 _READS_AND_WRITES = re.compile(r"^sysc[rw]: (\d+)$", re.MULTILINE)
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Running application: its name, and a function that returns its current processes."""
+
+    name: str
+    processes: Callable[[], Sequence[int]]
 
 
 @dataclass

@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from waiting import wait_until
 
-from tare.features.advise.profiler.recording import UsageWatch
-from tare.features.advise.profiler.targets import Target, find_process
+from tare.features.advise.profiler.command import find_process
+from tare.features.advise.profiler.recording import Target, UsageWatch
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 
