@@ -100,7 +100,7 @@ def _title_lines(title: str, text: str, width: int, style: str = "bold") -> list
     """Return the wrapped lines of a title and its text; no lines if the text is empty."""
     if not text:
         return []
-    first, *more = _wrap_text(f"{title}: {text}", width, "  ")
+    first, *more = _wrap_text(f"{title}: {text}", width)
     first = Text(first.plain.lstrip())
     first.stylize(style, 0, len(title) + 1)
     return [first, *more]
@@ -111,15 +111,15 @@ def _advice_lines(name: str, advice: Problem, width: int) -> list[Text]:
     return [*_title_lines(name, advice.what, width), *_wrap_command(advice.fix, width)]
 
 
-def _wrap_text(text: str, width: int, indent: str) -> list[Text]:
-    """Return the lines of a text, wrapped only at spaces so that names and commands can be copied."""
-    wrapper = textwrap.TextWrapper(width, indent, indent, break_on_hyphens=False, break_long_words=False)
+def _wrap_text(text: str, width: int) -> list[Text]:
+    """Return the indented lines of a text, wrapped only at spaces so that names and commands can be copied."""
+    wrapper = textwrap.TextWrapper(width, "  ", "  ", break_on_hyphens=False, break_long_words=False)
     return [Text(line) for line in wrapper.wrap(text)]
 
 
 def _wrap_command(command: str, width: int) -> list[Text]:
     """Return the lines of a command, with a backslash at line ends so that it can be copied to a shell."""
-    lines = _wrap_text(command, width - 2, "  ")
+    lines = _wrap_text(command, width - 2)
     return [*(Text(f"{line.plain} \\") for line in lines[:-1]), *lines[-1:]]
 
 

@@ -156,12 +156,12 @@ def draw_starts(moments: Mapping[str, Sequence[Mark]]) -> Chart | None:
     return rows.create_chart(f"{unit.label} since the request", parts, room=50)
 
 
-def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> Chart | None:
-    """Draw the memory or disk use of instances by stack and workload, the bars of a stack next to each other."""
+def draw_bars(costs: Mapping[tuple[str, str], float], title: str) -> Chart | None:
+    """Draw bytes of memory or disk of instances by stack and workload, the bars of a stack next to each other."""
     most = max(costs.values(), default=0.0)
     if most <= 0:
         return None
-    chosen = choose_scale(most, unit)
+    chosen = choose_scale(most, "bytes")
     stacks, workloads = (list(dict.fromkeys(names)) for names in zip(*costs, strict=True))
     series = {name: SeriesStyle(STACKS[at % len(STACKS)], "square") for at, name in enumerate(workloads)}
     rows = RowChart(
@@ -170,7 +170,7 @@ def draw_bars(costs: Mapping[tuple[str, str], float], title: str, unit: str) -> 
     start, parts = rows.area.x_of(0.0), []
     for (stack, workload), cost in costs.items():
         x, y = rows.area.x_of(cost / chosen.factor), rows.y_of(stack, workloads.index(workload))
-        amount = format_plus_minus(cost, None, unit)
+        amount = format_plus_minus(cost, None, "bytes")
         color = series[workload].color
         parts.append(draw_bar((start, x), y, 10, "mark", title=f"{stack} with {workload}: {amount}", color=color))
         parts.append(draw_text(amount, x + 4, y + 4, kind="fine"))

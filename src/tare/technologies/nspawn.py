@@ -55,14 +55,11 @@ class Nspawn(Technology):
 
         nspawn refuses to start with another file system instead of the tmpfs.
         """
-        find = ("find", folder, "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l")
+        find = ("find", folder, "-mindepth", "1", "-maxdepth", "1", "-not", "-type", "l", "-printf", "%f\\0")
         key, host = f"files of /run in {launch.image.digest}", launch.ledger.host
-        listed = launch.cache.read_once(key, lambda: self._list_files(host, find))
+        listed = launch.cache.read_once(key, lambda: host.run(*find, timeout=20).text)
         escaped = (name.replace("\\", "\\\\").replace(":", "\\:") for name in filter(None, listed.split("\0")))
         return tuple(f"--bind={folder}/{name}:/run/{name}" for name in escaped)
-
-    def _list_files(self, host: Host, find: tuple[str, ...]) -> str:
-        return host.run(*find, "-printf", "%f\\0", timeout=20).text
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:

@@ -119,9 +119,9 @@ def draw_starts(run: Run, summary: Summary) -> tuple[Drawing, ...]:
 def draw_costs(run: Run, summary: Summary) -> tuple[Drawing, ...]:
     """Draw the memory and disk use of instances: medians over the trials whose footprints are known."""
     memory = charts.draw_bars(
-        _median_footprints(run, summary, lambda footprint: footprint.total_memory_bytes), "memory", "bytes"
+        _median_footprints(run, summary, lambda footprint: footprint.total_memory_bytes), "memory"
     )
-    disk = charts.draw_bars(_median_footprints(run, summary, lambda footprint: footprint.disk_bytes), "disk", "bytes")
+    disk = charts.draw_bars(_median_footprints(run, summary, lambda footprint: footprint.disk_bytes), "disk")
     text = (
         "Memory: proportional set size of all processes of an instance, and kernel memory where it is known; medians."
     )
