@@ -33,7 +33,21 @@ _BUDGET = "2m"
 # A block runs the command twice on three stacks or more: a run of over a sixth of the budget leaves no block.
 _RUNS, _MIN_TIMEOUT, _MAX_TIMEOUT = 6, 5.0, 3600.0
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
-
+_ARROW = " -> "
+_DIRECTIONS = ("higher", "lower")
+_MAX_MILLISECONDS, _ROUND_MILLISECONDS = 500, 3000  # of a stack's runs in a block, and of those of all stacks
+_OPTIONS = {  # patterns of suite keys, and the command-line options that they come from
+    r"suite\.(budget|margin)": r"--\1",
+    r"(?:suite\.)?stacks": "--on",
+    r"image\.from": "--from",
+    r"image\.files": "--file",
+    r"workloads\[0\]\.metrics": "--metric",
+    r"workloads\[0\]\.packages": "--package",
+    r"workloads\[0\]\.warm_up": "--warm-up",
+    r"workloads\[0\]\.(prepare|timeout)": r"--\1",
+    r"workloads\[0\]\.command": "COMMAND",
+}
+_METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
 
 _Command = Annotated[list[str] | None, typer.Argument(help="The command and its arguments.", show_default=False)]
 _On = Annotated[
@@ -172,22 +186,6 @@ def _save_suite(path: Path, text: str) -> None:
     print_status(f"{path} written; run it with: tare run {path}")
 
 
-_ARROW = " -> "
-_DIRECTIONS = ("higher", "lower")
-_OPTIONS = {  # patterns of suite keys, and the command-line options that they come from
-    r"suite\.(budget|margin)": r"--\1",
-    r"(?:suite\.)?stacks": "--on",
-    r"image\.from": "--from",
-    r"image\.files": "--file",
-    r"workloads\[0\]\.metrics": "--metric",
-    r"workloads\[0\]\.packages": "--package",
-    r"workloads\[0\]\.warm_up": "--warm-up",
-    r"workloads\[0\]\.(prepare|timeout)": r"--\1",
-    r"workloads\[0\]\.command": "COMMAND",
-}
-_METRIC_HINT = "for example --metric 'total: {number} -> total s lower'"
-
-
 @dataclass(frozen=True)
 class AdhocSuite:
     """Command with its options, as texts of the command line; the suite's default applies to an empty option.
@@ -223,7 +221,7 @@ class AdhocSuite:
             "packages": self.packages,
             "prepare": self.prepare,
             "warm_up": self.warm_up,
-            "duration": "500ms",  # so that the first block ends soon
+            "duration": f"{_block_milliseconds(len(self.stacks))}ms",
             "timeout": self.timeout,
         }
         image = [_format_table("[image]", {"from": self.source})] if self.source else []
@@ -241,6 +239,14 @@ class AdhocSuite:
             name = next(each for each in free if each not in names)
             names.append(name)
             yield metric | {"name": name}
+
+
+def _block_milliseconds(stacks: int) -> int:
+    """Return the time of a stack's runs in a block: the first comparison comes soon, also of many stacks.
+
+    A run adds rounds to later blocks where that is worth their time.
+    """
+    return min(_MAX_MILLISECONDS, _ROUND_MILLISECONDS // (stacks + 1))  # with the control
 
 
 def parse_adhoc_suite(text: str, command: str) -> Suite:

@@ -42,6 +42,11 @@ def test_the_least_is_a_suite_with_the_command_alone() -> None:
     )
 
 
+def test_with_many_stacks_the_runs_of_each_take_less_of_a_block() -> None:
+    text = replace(LEAST, stacks=tuple(f"stack-{number}" for number in range(11))).suite_text()
+    assert 'duration = "250ms"' in text
+
+
 def test_an_image_of_others_is_the_suites_image() -> None:
     suite = parse_suite(replace(LEAST, source="docker-archive:/app.tar").suite_text(), "try")
     assert suite.image.source == ImageReference("docker-archive:", "/app.tar")
