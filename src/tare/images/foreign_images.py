@@ -144,7 +144,7 @@ def resolve_image(
     sidecar_specs = [sidecar.image for workload in workloads or () for sidecar in workload.sidecars]
     require_source_files([spec, *sidecar_specs])
     remove_abandoned_builds()
-    hash_files(spec.files)  # raises for a missing file before the build, which takes a minute
+    hash_files(spec.files, spec.mounts)  # raises for a missing file before the build, which takes a minute
     recipe = guest_recipe(workloads, spec.release, spec.packages)
     if spec.source is None:
         return with_files(ensure_image(say, recipe, archives), spec.files)
@@ -155,7 +155,7 @@ def resolve_image(
         image = ForeignImageBuild(spec.source.with_origin(earlier_origin), base, recipe.room_bytes, scratch).build(
             images, say
         )
-    return with_files(image, spec.files, partial(update_accounts, image))
+    return with_files(image, spec.files, partial(update_accounts, image), spec.mounts)
 
 
 def resolve_client_root(

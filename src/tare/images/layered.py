@@ -19,6 +19,7 @@ from tare.hosts.local import LocalHost, sha256_of
 from tare.images.build_environment import create_build_folder
 from tare.images.cache import create_link, discard_oldest, find_modified, hold_in_cache
 from tare.images.image import BASE, make_images_folder, store_built, with_layer
+from tare.images.mounts import put_mounts
 from tare.images.skopeo import pack_folder
 from tare.images.tree import (
     CLOCK_SECONDS,
@@ -38,22 +39,27 @@ _HOST = LocalHost()
 _MOUNT_SECONDS = 30.0
 
 
-def with_files(base: Image, files: Sequence[tuple[str, str]], customize: Callable[[Path], None] | None = None) -> Image:
-    """Return the image with a layer of these files; make the layer unless it is cached. Raises TareError.
+def with_files(
+    base: Image,
+    files: Sequence[tuple[str, str]],
+    customize: Callable[[Path], None] | None = None,
+    mounts: Sequence[tuple[str, str]] = (),
+) -> Image:
+    """Return the image with a layer of these files and mounts; make the layer unless it is cached. Raises TareError.
 
-    `files` are pairs of the path in the image and the path on this machine. `customize` makes other changes in the
-    image's tree after the files are copied. These changes must depend only on `base` and `files`, because the cache
-    does not distinguish them.
+    `files` and `mounts` are those of `ImageSpec`. `customize` makes other changes in the image's tree after the files
+    are copied. These changes must depend only on `base`, `files` and `mounts`, because the cache does not distinguish
+    them.
     """
-    if not files:
+    if not (files or mounts):
         return base
     images = make_images_folder()
-    key = hashlib.sha256(repr((base.digest, hash_files(files), TIME_OF_FILES)).encode()).hexdigest()
+    key = hashlib.sha256(repr((base.digest, hash_files(files, mounts), TIME_OF_FILES)).encode()).hexdigest()
     link = images / LAYERED / key
     home = link.resolve()
     if not link.exists() or find_modified(home) or not hold_in_cache(home):
         with create_build_folder(images) as scratch:
-            home = images / _make_layer(base, files, customize, scratch)
+            home = images / _make_layer(base, files, mounts, customize, scratch)
             store_built(scratch, home, drops_caches=False)
         create_link(link, home)
     return with_layer(base, home)
@@ -85,7 +91,11 @@ def _copy_name_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
 
 
 def _make_layer(
-    base: Image, files: Sequence[tuple[str, str]], customize: Callable[[Path], None] | None, scratch: Path
+    base: Image,
+    files: Sequence[tuple[str, str]],
+    mounts: Sequence[tuple[str, str]],
+    customize: Callable[[Path], None] | None,
+    scratch: Path,
 ) -> str:
     """Make the layer and its archive in `scratch`; return a hash of the image's and the layer's content."""
     layer, work, root = scratch / "layer", scratch / "work", scratch / "root"
@@ -98,7 +108,8 @@ def _make_layer(
     _HOST.run("mount", "-t", "overlay", "-o", options, "tare-layer", str(root), timeout=_MOUNT_SECONDS)
     try:
         put_files(root, files)
-        _copy_name_files(root, files)
+        put_mounts(root, mounts)
+        _copy_name_files(root, (*files, *mounts))
         if customize:
             customize(root)
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from tare.model.errors import TareError, UsageError, format_os_error
 from tare.model.files import exists
+from tare.model.image import FOLDER_KINDS
 
 # 2026-01-01 in seconds since 1970: the time of all files that tare puts into an image, so that equal content gives
 # equal bytes. Not 1970-01-01, which gzip refuses.
@@ -54,9 +55,18 @@ def read_text_in(root: Path, name: str) -> str:
 
 
 def resolve_inside(trees: Sequence[Path], path: str) -> list[Path]:
+    """Return the existing paths to which a path leads in the trees, the upper first; [] if there is none.
+
+    See `resolve_path`.
+    """
+    at = resolve_path(trees, path)
+    return [] if at is None else _existing_paths(trees, at)
+
+
+def resolve_path(trees: Sequence[Path], path: str) -> PurePosixPath | None:
     """Resolve a path as a process in the image would: absolute links start at the root of the trees.
 
-    Return the existing paths in the trees, the upper first; [] if there is none, or after more than 40 links.
+    Return the path without links, of which the last parts may not exist; None after more than 40 links.
     """
     left = list(reversed(PurePosixPath("/", path).parts[1:]))
     at, links = PurePosixPath("/"), 0
@@ -72,11 +82,11 @@ def resolve_inside(trees: Sequence[Path], path: str) -> list[Path]:
             continue
         links += 1
         if links > _MAX_LINKS:
-            return []
+            return None
         target = PurePosixPath(here.readlink())
         at = PurePosixPath("/") if target.is_absolute() else at
         left += reversed([name for name in target.parts if name != "/"])
-    return _existing_paths(trees, at)
+    return at
 
 
 def _existing_paths(trees: Sequence[Path], at: PurePosixPath) -> list[Path]:
@@ -112,7 +122,7 @@ def put_files(root: Path, files: Sequence[tuple[str, str]]) -> None:
             raise TareError(f"{target}: no path in an image", "write it from the root, such as /srv/app")
         ensure_folder(root, str(PurePosixPath(name).parent))
         try:
-            for path, below in _walk(Path(source)):
+            for path, below in walk_source(Path(source)):
                 _put_file(root, f"{name}/{below}".strip("/") if below else name, path)
         except OSError as error:
             what = f"{source}: cannot be put into the image: {format_os_error(error)}"
@@ -127,27 +137,41 @@ def normalize_times(root: Path, since: float, tare_folder: str = "") -> None:
                 os.utime(path, (TIME_OF_FILES, TIME_OF_FILES), follow_symlinks=False)
 
 
-def hash_files(files: Sequence[tuple[str, str]]) -> str:
-    """Return a hash of the files to copy, with names and permissions; "" without files. Raises TareError."""
+def hash_files(files: Sequence[tuple[str, str]], mounts: Sequence[tuple[str, str]] = ()) -> str:
+    """Return a hash of the files to copy, with names and permissions, and with owners for `mounts`; "" without any.
+
+    Raises TareError.
+    """
     digest = hashlib.sha256()
-    for target, source in files:
+    for number, (target, source) in enumerate((*files, *mounts)):
+        is_mount = number >= len(files)
+        if is_mount and source in FOLDER_KINDS:
+            digest.update(repr((target, source)).encode())
+            continue
         if not exists(source):
             raise UsageError(
                 f"{source}: there is no such file", "[image] files has the path in the image, and this one"
             )
-        digest.update(repr(target).encode())
-        for path, below in _walk(Path(source)):
-            digest.update(f"{below!r} {path.lstat().st_mode:o} ".encode())
+        digest.update(repr(("mount", target) if is_mount else target).encode())
+        for path, below in walk_source(Path(source)):
+            status = path.lstat()
+            owner = f"{status.st_uid}:{status.st_gid} " if is_mount else ""
+            digest.update(f"{below!r} {status.st_mode:o} {owner}".encode())
             if path.is_symlink():
                 digest.update(str(path.readlink()).encode())
             elif path.is_file():
                 with path.open("rb") as file:
                     digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest() if files else ""
+    return digest.hexdigest() if files or mounts else ""
 
 
-def _walk(source: Path) -> Iterator[tuple[Path, str]]:
-    """Yield a file, or a folder and all files below it, with their paths relative to `source`."""
+def walk_source(source: Path) -> Iterator[tuple[Path, str]]:
+    """Yield a file, or a folder and all files below it, with their paths relative to `source`.
+
+    A link is yielded as it is, except `source`: in an image's tree, a link in place of a folder would lead its files
+    out of the tree.
+    """
+    source = source.resolve()
     yield source, ""
     if source.is_dir():
         for path in sorted(source.rglob("*")):

@@ -9,6 +9,9 @@ from typing import Literal
 Release = Literal["bookworm", "trixie"]  # Debian releases that tare builds images from
 _REGISTRY = "docker://"
 _ENGINES = ("containers-storage:", "docker-daemon:")
+# Folders that engines make: an empty one of root's, an empty one in which everybody may write, and one with the image's
+# files, which is made only if the image lacks it.
+FOLDER_KINDS = ("empty", "tmpfs", "volume")
 _ENGINE_PREFIX = "localhost/"  # Podman puts it before the name of every image that it has built
 
 
@@ -17,12 +20,14 @@ class ImageCommand:
     """Overrides of an image's start configuration; None keeps the setting of the image.
 
     `user` is `USER` or `USER:GROUP`, both as names or numbers; `stop_signal` is the name or number of a signal.
+    `capabilities` are those of Docker's default that the program keeps, such as `CHOWN`.
     """
 
     entry_point: tuple[str, ...] | None = None
     user: str | None = None
     folder: str | None = None
     stop_signal: str | None = None
+    capabilities: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -147,13 +152,16 @@ class Image:
 class ImageSpec:
     """Image that a suite requests: a Debian release with additional packages, or a foreign image as `source`.
 
-    `files` are pairs of an absolute path in the image and the path of a file or folder of this machine.
+    `files` are pairs of an absolute path in the image and the path of a file or folder of this machine, which are added
+    to the image. `mounts` are such pairs, too, but they hide what the image has there, as an engine's mounts do. In
+    place of a path of this machine, they may have one of `FOLDER_KINDS`.
     """
 
     release: Release = "bookworm"
     packages: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     source: ImageReference | None = None
+    mounts: tuple[tuple[str, str], ...] = ()
 
     def find_program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return the program that a command line starts in the image, as a tuple of at most one word.
