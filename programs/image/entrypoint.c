@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,6 +100,16 @@ static void set_user(unsigned user, unsigned group, char *groups) {
         fail("user and groups");
 }
 
+// Take capabilities, given by number, from the program and all that it starts. The call of exec computes root's
+// capabilities from the bounding set, and other users have none.
+static void drop_capabilities(char *numbers) {
+    for (char *each = strtok(numbers, ","); each; each = strtok(NULL, ",")) {
+        const unsigned long number = strtoul(each, NULL, 10);
+        if (prctl(PR_CAPBSET_READ, number, 0, 0, 0) == 1 && prctl(PR_CAPBSET_DROP, number, 0, 0, 0))
+            fail("capabilities");
+    }
+}
+
 static void copy_marks(char **environment, size_t count, char **inherited) {
     for (; *inherited; inherited++)
         if (strncmp(*inherited, MARK, strlen(MARK)) == 0)
@@ -164,7 +175,8 @@ static char **choose_program(struct configuration *configuration, char **argumen
 int main(int argc, char **argv) {
     struct configuration configuration = read_configuration();
     const unsigned user = next_number(&configuration), group = next_number(&configuration);
-    char *groups = next_word(&configuration), *directory = next_word(&configuration);
+    char *groups = next_word(&configuration), *dropped = next_word(&configuration);
+    char *directory = next_word(&configuration);
     size_t variables;
     char **environment = next_list(&configuration, count_words(environ) + (size_t)argc, &variables);
     for (; argc > 2; argc -= 2, argv += 2) {
@@ -186,6 +198,7 @@ int main(int argc, char **argv) {
     enter_directory(directory);
     copy_marks(environment, variables, environ);
     environ = environment;
+    drop_capabilities(dropped);
     set_user(user, group, groups);
     int reason = exec_program(program);
     fprintf(stderr, "entrypoint: %s: %s\n", program[0], strerror(reason));

@@ -37,6 +37,26 @@ _MAX_ID = (1 << 31) - 1  # of users and groups, as in container engines
 _DAMAGED = "get or build the image again"
 
 
+# Docker's default for the root of a container (moby, oci/caps/defaults.go), with their numbers in linux/capability.h.
+CAPABILITIES = {
+    "CHOWN": 0,
+    "DAC_OVERRIDE": 1,
+    "FOWNER": 3,
+    "FSETID": 4,
+    "KILL": 5,
+    "SETGID": 6,
+    "SETUID": 7,
+    "SETPCAP": 8,
+    "NET_BIND_SERVICE": 10,
+    "NET_RAW": 13,
+    "SYS_CHROOT": 18,
+    "MKNOD": 27,
+    "AUDIT_WRITE": 29,
+    "SETFCAP": 31,
+}
+_KEPT = "tare.capabilities"  # in a configuration: those that a user lets a program keep; formats of images have none
+
+
 @dataclass(frozen=True)
 class ImageLayer:
     """Layer in a manifest; `size_bytes` is the size of the file, which may be compressed."""
@@ -73,7 +93,7 @@ class Configuration:
     """Configuration that starts an image's program. `environment` has words such as `NAME=value`.
 
     `ports` are in the image's format, such as `80/tcp`. `stop_signal` is the name or number of the signal that ends the
-    program.
+    program. The program has no capability of `dropped`.
     """
 
     entry_point: tuple[str, ...] = ()
@@ -83,6 +103,7 @@ class Configuration:
     user: User = User()
     stop_signal: str = "SIGTERM"
     ports: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     @property
     def tcp_ports(self) -> tuple[int, ...]:
@@ -148,6 +169,7 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
     ports = fields.get("ExposedPorts") or {}
     if not isinstance(ports, dict):
         raise TareError("the image is damaged: its ports are no table", _DAMAGED)
+    kept = _get_texts(fields, _KEPT) if _KEPT in fields else CAPABILITIES
     return Configuration(
         entry_point=_get_texts(fields, "Entrypoint"),
         command=_get_texts(fields, "Cmd"),
@@ -156,6 +178,7 @@ def read_configuration(text: str | bytes, passwd: str, group: str) -> Configurat
         user=user,
         stop_signal=_get_text(fields, "StopSignal") or "SIGTERM",
         ports=tuple(sorted(ports)),
+        dropped=tuple(name for name in CAPABILITIES if name not in kept),
     )
 
 
@@ -167,6 +190,9 @@ def override_configuration(text: str | bytes, command: ImageCommand) -> str:
         raise TareError("the image is damaged: its configuration is no table", _DAMAGED)
     texts = {"User": command.user, "WorkingDir": command.folder, "StopSignal": command.stop_signal}
     config |= {key: value for key, value in texts.items() if value is not None}
+    config.pop(_KEPT, None)
+    if command.capabilities is not None:
+        config[_KEPT] = list(command.capabilities)
     if command.entry_point is not None:
         config["Entrypoint"] = list(command.entry_point)
     if command.entry_point:
@@ -177,14 +203,16 @@ def override_configuration(text: str | bytes, command: ImageCommand) -> str:
 def serialize_configuration(configuration: Configuration) -> bytes:
     """Return a configuration in the format of programs/image/entrypoint.c: words, each followed by a null byte.
 
-    The words are the user, the group, the supplementary groups, the working folder, and then the environment, the entry
-    point, the command and the ports, each after its length. The last word is the stop signal.
+    The words are the user, the group, the supplementary groups, the numbers of dropped capabilities, the working
+    folder, and then the environment, the entry point, the command and the ports, each after its length. The last word
+    is the stop signal.
     """
     # `start` needs no ports and no stop signal. They are in the file because the hash of the image's files must change
     # with them.
     user = configuration.user
     lists = (configuration.environment, configuration.entry_point, configuration.command, configuration.ports)
-    words = [str(user.number), str(user.group), ",".join(map(str, user.groups)), configuration.folder]
+    dropped = ",".join(str(CAPABILITIES[name]) for name in configuration.dropped)
+    words = [str(user.number), str(user.group), ",".join(map(str, user.groups)), dropped, configuration.folder]
     for entries in lists:
         words += [str(len(entries)), *entries]
     words.append(configuration.stop_signal)

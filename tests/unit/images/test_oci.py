@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tare.images.oci import (
+    CAPABILITIES,
     Configuration,
     User,
     choose_platform,
@@ -93,10 +94,17 @@ def test_ports_that_a_server_may_listen_on_are_numbers_of_tcp() -> None:
 
 def test_the_start_arguments_are_counted_so_that_none_can_be_confused() -> None:
     found = configured(User="app", Entrypoint=["/a", ""], Cmd=["3", "é"], Env=["PATH=/p"], WorkingDir="/w")
-    words = ["1500", "1501", "4,44", "/w", "2", "PATH=/p", "HOME=/srv/app", "2", "/a", "", "2", "3", "é"]
+    words = ["1500", "1501", "4,44", "", "/w", "2", "PATH=/p", "HOME=/srv/app", "2", "/a", "", "2", "3", "é"]
     assert serialize_configuration(found).decode().split("\0") == [*words, "0", "SIGTERM", ""]
     ports = configured(ExposedPorts={"80/tcp": {}, "53/udp": {}}, StopSignal="SIGQUIT")
     assert serialize_configuration(ports).decode().split("\0")[-5:] == ["2", "53/udp", "80/tcp", "SIGQUIT", ""]
+
+
+def test_capabilities_that_a_user_does_not_keep_are_dropped_by_number() -> None:
+    text = json.dumps({"os": "linux", "config": {"Cmd": ["a"], "tare.capabilities": []}})
+    for kept, dropped in ((None, ""), (("CHOWN", "KILL"), "1,3,4,6,7,8,10,13,18,27,29,31"), (tuple(CAPABILITIES), "")):
+        found = read_configuration(override_configuration(text, ImageCommand(capabilities=kept)), "", "")
+        assert serialize_configuration(found).decode().split("\0")[3] == dropped
 
 
 def test_what_a_user_says_stands_in_place_of_what_the_image_says() -> None:
