@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 
@@ -36,7 +37,8 @@ Parameters = Mapping[str, str | int | float]
 class UserService:
     """Service of an application.
 
-    `port` is 0 for a service that takes no connections. An empty `command` starts the command of the image.
+    `port` is 0 for a service that takes no connections. An empty `command` starts the command of the image. `names` and
+    `after` are those of `Service`. `memory_bytes` is the memory limit of a sidecar service; 0 for the application's.
     """
 
     name: str
@@ -48,6 +50,10 @@ class UserService:
     ready_status: int = 200
     ready_command: tuple[str, ...] = ()
     ready_within: float = 30.0
+    ready_timeout: float = 0.0
+    names: tuple[str, ...] = ()
+    after: tuple[str, ...] | None = None
+    memory_bytes: int = 0
 
     @property
     def command_line(self) -> tuple[str, ...]:
@@ -66,6 +72,9 @@ class UserService:
             ready_seconds=self.ready_within,
             ready_argv=fill_words(self.ready_command, places),
             environment=fill_words([f"{name}={text}" for name, text in self.environment], places),
+            ready_timeout=self.ready_timeout,
+            names=self.names,
+            after=self.after,
         )
 
     @property
@@ -158,7 +167,7 @@ class _Worker:
 
 @dataclass(frozen=True)
 class Application:
-    """Application. The sidecar services `beside` the service under test are in the order of their start."""
+    """Application. The sidecar services `beside` the service under test are in the order of the file."""
 
     name: str
     under_test: UserService
@@ -181,15 +190,33 @@ class Application:
         """Return the sidecar services. Those of Debian's packages share one image, and so one instance."""
         built = [each.image for each in self.beside if each.image.source is None]
         shared = _merge_images(built) if built else ImageSpec()
+        followers = self.followers
         return tuple(
             Sidecar(
                 each.name,
                 each.image if each.image.source else shared,
                 each.to_service(EVERYWHERE, parameters),
-                self.memory_bytes,
+                each.memory_bytes or self.memory_bytes,
+                each.name in followers,
             )
-            for each in self.beside
+            for each in self.start_order
+            if each is not self.under_test
         )
+
+    @property
+    def followers(self) -> AbstractSet[str]:
+        """Names of the sidecar services that wait for the service under test, directly or through other services."""
+        found = {self.under_test.name}
+        while more := {each.name for each in self.beside if found & {*(each.after or ())}} - found:
+            found |= more
+        return found - {self.under_test.name}
+
+    @property
+    def start_order(self) -> tuple[UserService, ...]:
+        """All services in the order of their start: as in the file, but the followers last."""
+        followers = self.followers
+        first = [each for each in self.beside if each.name not in followers]
+        return (*first, self.under_test, *(each for each in self.beside if each.name in followers))
 
     @property
     def texts(self) -> Iterator[str]:

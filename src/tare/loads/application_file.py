@@ -9,15 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from tare.images.oci import CAPABILITIES
 from tare.loads.application import BUILT_IN_PARAMETERS, Application, ApplicationLoad, UserService, has_placeholder
 from tare.loads.http import check_path
 from tare.loads.user_load import UserMetric
 from tare.model.errors import SuiteError, UsageError, describe_unreadable, did_you_mean
-from tare.model.files import exists, read_bounded
+from tare.model.files import exists, is_below, read_bounded
 from tare.model.image import ImageCommand, ImageSpec, Release
 from tare.model.units import Duration, Size
 from tare.plugins import registry
@@ -28,13 +29,15 @@ from tare.suites.tables import EXAMPLE, check_image_path, read_source
 FILE = "application.toml"
 _TABLES = ("application", "parameters", "services", "load")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_OTHER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _USER = re.compile(r"[^\s:\0]+(?::[^\s:\0]+)?")
 _SIGNAL = re.compile(r"(?:SIG)?[A-Z][A-Z0-9+-]*|[1-9][0-9]?")
 _PARAMETER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MAX_BYTES = 1 << 20
 
-Files = dict[Annotated[str, AfterValidator(check_image_path)], str]
+ImagePath = Annotated[str, AfterValidator(check_image_path)]
+Files = dict[ImagePath, str]
 
 
 def _check_variables(variables: dict[str, str]) -> dict[str, str]:
@@ -64,6 +67,21 @@ def _check_expression(text: str) -> str:
     return text
 
 
+def _check_capabilities(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in CAPABILITIES:
+            hint = did_you_mean(name, CAPABILITIES, f"choose of {', '.join(CAPABILITIES)}")
+            raise ValueError(f'"{name}" is no capability of an instance: {hint}')
+    return names
+
+
+def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if not _OTHER_NAME.fullmatch(name) or name == "localhost":
+            raise ValueError(f"the others could not find it by the name {name[:100]!r}: use a-z, 0-9, dot and hyphen")
+    return names
+
+
 @dataclass(frozen=True)
 class _ApplicationTable:
     """Table `[application]`."""
@@ -79,18 +97,25 @@ class _ServiceTable:
 
     packages: Packages = ()
     files: Files = field(default_factory=dict)
+    mounts: Files = field(default_factory=dict)
+    folders: dict[ImagePath, Literal["empty", "tmpfs", "volume"]] = field(default_factory=dict)
     credentials: str = ""
     command: CommandLine | NoCommand = ""
     entry_point: CommandLine | NoCommand | None = None
     user: Annotated[str, AfterValidator(_check_user)] | None = None
     folder: Annotated[str, AfterValidator(check_image_path)] | None = None
     stop_signal: Annotated[str, AfterValidator(_check_signal)] | None = None
+    capabilities: Annotated[tuple[str, ...], AfterValidator(_check_capabilities)] | None = None
+    memory: Annotated[Size, Field(gt=0)] | None = None
+    names: Annotated[tuple[str, ...], AfterValidator(_check_names)] = ()
+    after: tuple[str, ...] | None = None
     environment: Annotated[dict[str, str], AfterValidator(_check_variables)] = field(default_factory=dict)
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     ready: Annotated[str, AfterValidator(lambda path: check_path(path) if path else path)] = ""
     ready_status: Annotated[int, Field(ge=200, le=599)] = 200
     ready_command: CommandLine | NoCommand = ""
     ready_within: Annotated[Duration, Field(gt=0, le=3600)] = 30.0
+    ready_timeout: Annotated[Duration, Field(gt=0, le=3600)] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +176,8 @@ class _ApplicationReader:
         if table is not None:
             self._check_under_test(table.under_test, tuple(read), services)
             self._check_shared_instance([service for service in services if service.name != table.under_test])
+            self._check_names(services)
+            self._check_memory(services, table.under_test)
         if document.faults or table is None or load is None:
             return None
         application = Application(
@@ -163,6 +190,7 @@ class _ApplicationReader:
             folder=written,
         )
         self._check_parameters_used(application)
+        self._check_order(application.start_order)
         return None if document.faults else application
 
     def _check_tables(self) -> None:
@@ -201,15 +229,20 @@ class _ApplicationReader:
             ready_status=table.ready_status,
             ready_command=split_words(table.ready_command),
             ready_within=table.ready_within,
+            ready_timeout=table.ready_timeout or 0.0,
+            names=table.names,
+            after=table.after,
+            memory_bytes=table.memory or 0,
         )
 
     def _read_image(self, key: TomlKey, table: _ServiceTable, release: Release) -> ImageSpec:
         document = self.document
         files = self._read_files((*key, "files"), table.files)
+        mounts = (*self._read_mounts((*key, "mounts"), table.mounts), *sorted(table.folders.items()))
         if "from" not in document.table(key):
             if table.credentials:
                 document.add_fault((*key, "credentials"), "there is no image to get", f'write from = "{EXAMPLE}"')
-            for name in ("entry_point", "user", "folder", "stop_signal"):
+            for name in ("entry_point", "user", "folder", "stop_signal", "capabilities", "mounts", "folders"):
                 if name in document.table(key):
                     what = "it changes an image that others have built, and this one is of Debian's packages"
                     document.add_fault((*key, name), what, "let the command do it: sh -c '…', setpriv, env")
@@ -227,8 +260,16 @@ class _ApplicationReader:
         entry_point = None if table.entry_point is None else split_words(table.entry_point)
         if any(has_placeholder(word, name) for word in entry_point or () for name in BUILT_IN_PARAMETERS):
             document.add_fault((*key, "entry_point"), "nothing is filled in there", "write the places in command")
-        started = ImageCommand(entry_point, table.user, table.folder, table.stop_signal)
-        return ImageSpec(source=replace(source, credentials=credentials, started=started), files=files)
+        started = ImageCommand(entry_point, table.user, table.folder, table.stop_signal, table.capabilities)
+        return ImageSpec(source=replace(source, credentials=credentials, started=started), files=files, mounts=mounts)
+
+    def _read_mounts(self, key: TomlKey, mounts: dict[str, str]) -> tuple[tuple[str, str], ...]:
+        """Return the mounts with absolute paths; a path that leads out of the folder, also by a link, is a fault."""
+        for name in mounts.values():
+            if not is_below(self.folder, name):
+                hint = "copy it into the application's folder, and name that"
+                self.document.add_fault(key, f'"{name}" leads out of the folder', hint)
+        return self._read_files(key, mounts)
 
     def _read_files(self, key: TomlKey, files: dict[str, str]) -> tuple[tuple[str, str], ...]:
         for name in files.values():
@@ -277,6 +318,37 @@ class _ApplicationReader:
             self.document.add_fault(key, f'there is no service "{under_test}"', hint)
         if any(each.name == under_test and not (each.port or each.image.source) for each in found):
             self.document.add_fault(("services", under_test, "port"), "missing", "the load needs it: write port = 80")
+
+    def _check_names(self, services: Sequence[UserService]) -> None:
+        """Record a fault for a name that two services have."""
+        owners = {service.name: service.name for service in services}
+        for service in services:
+            for name in service.names:
+                if (other := owners.setdefault(name, service.name)) != service.name:
+                    what = f'"{other}" has the name {name}, too'
+                    self.document.add_fault(("services", service.name, "names"), what, "let one of them have it")
+
+    def _check_memory(self, services: Sequence[UserService], under_test: str) -> None:
+        """Record a fault for a memory limit of the service under test, or of one that shares an instance."""
+        for service in services:
+            key = ("services", service.name, "memory")
+            if service.memory_bytes and service.name == under_test:
+                self.document.add_fault(key, "a suite limits the service under test", "write memory in its [limits]")
+            elif service.memory_bytes and not service.image.source:
+                hint = "write memory in [application]"
+                self.document.add_fault(key, "it shares an instance with the others of Debian's packages", hint)
+
+    def _check_order(self, order: Sequence[UserService]) -> None:
+        """Record a fault for a service that waits for one that does not start before it."""
+        for number, service in enumerate(order):
+            earlier = [each.name for each in order[:number]]
+            for name in service.after or ():
+                if name not in earlier:
+                    known = [each.name for each in order if each.name != service.name]
+                    there = f"write [services.{name}] above [services.{service.name}]"
+                    there = there if name in known else did_you_mean(name, known, there)
+                    what = f"{name} does not start before {service.name}"
+                    self.document.add_fault(("services", service.name, "after"), what, there)
 
     def _check_shared_instance(self, sidecars: Sequence[UserService]) -> None:
         """Record a fault for equal ports, or different files at one path, of services that share an instance."""

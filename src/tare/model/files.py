@@ -50,6 +50,15 @@ def is_file(path: str | Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises OSError for a name that is too long
 
 
+def is_below(folder: Path, name: str) -> bool:
+    """Return whether a path relative to a folder leads to the folder or below it, with all links followed."""
+    try:
+        # Not Path.resolve, which raises RuntimeError for links in a circle.
+        return Path(os.path.realpath(folder / name)).is_relative_to(os.path.realpath(folder))
+    except ValueError:  # a null byte
+        return False
+
+
 class FileTooLarge(OSError):
     """File with more bytes than tare reads of its kind."""
 

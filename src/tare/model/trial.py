@@ -277,8 +277,12 @@ class Service:
     """Server that a workload runs in the instance, and its TCP port, 0 if it takes no connections.
 
     tare first writes `files`, pairs of a path and a text. The readiness probes pass once the port takes connections, a
-    GET of `ready_path` returns `ready_status`, and `ready_argv` exits with 0. Empty probes are skipped. An empty `argv`
-    starts the command of the image's configuration.
+    GET of `ready_path` returns `ready_status`, and `ready_argv` exits with 0. Empty probes are skipped. A call of
+    `ready_argv` that takes more than `ready_timeout` seconds has failed; 0 lets it take until `ready_seconds` are over.
+    An empty `argv` starts the command of the image's configuration.
+
+    In an application, `names` are those by which other services find it in addition to its own. The services `after`
+    must be ready before it starts; None for all that start before it.
     """
 
     argv: tuple[str, ...]
@@ -289,6 +293,9 @@ class Service:
     ready_seconds: float = 30.0
     ready_argv: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
+    ready_timeout: float = 0.0
+    names: tuple[str, ...] = ()
+    after: tuple[str, ...] | None = None
 
 
 # --- trials --------------------------------------------------------------------------------------------------------

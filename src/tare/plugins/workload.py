@@ -134,13 +134,14 @@ class Sidecar:
     """Sidecar service: a part of an application that is not under test.
 
     It runs on the client's side, equal for all stacks. The other services of the application resolve it by its `name`.
-    `memory_bytes` is its memory limit.
+    `memory_bytes` is its memory limit. With `follows_tested`, it starts after the service under test.
     """
 
     name: str
     image: ImageSpec
     service: Service
     memory_bytes: int = 1 << 30
+    follows_tested: bool = False
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -231,12 +232,12 @@ class Workload(ABC):
 
     @property
     def hostname(self) -> str:
-        """The name by which the other services of its application resolve its server; "" if there are none."""
+        """The name by which its server and the other services of its application resolve it; "" without a name."""
         return ""
 
     @property
     def sidecars(self) -> tuple[Sidecar, ...]:
-        """The sidecar services of its application, in the order of their start."""
+        """The sidecar services of its application, in the order of their start, the followers last."""
         return ()
 
     @property

@@ -37,6 +37,7 @@ _CHECK_SECONDS = 0.5  # interval of the checks whether a server that is not read
 _EXIT_NEWS_SECONDS = 0.5  # the news of a server's end takes this long from an emulated machine
 _RETRY_SECONDS = 0.05  # between two readiness checks by a page or a command
 _MIN_COMMAND_SECONDS = 1.0  # for a readiness command that starts right before the deadline
+_LATE_SECONDS = 1.0  # for the probe of a server whose time was over before tare could ask
 _STOP_SECONDS = 1.0  # until a server must have ended after its stop signal; then it is killed
 _POLL_SECONDS = 0.005
 _PID_FILE = "/usr/lib/tare/server.number"  # has the server's process number inside, which the stop signal needs
@@ -204,13 +205,19 @@ class ServiceProcess:
 
         Return the seconds since its start; None without a server, or with a built-in one, which starts with its
         instance. Raises TimedOut, and TrialFailed if the server ends or another program listens on its port.
+
+        Without `timeout_seconds`, the server has `ready_seconds` since its start: others may have started meanwhile.
         """
         if self.service is None or self.address is None:
             return None
-        timeout_seconds = timeout_seconds or self.service.ready_seconds
-        end = time.monotonic() + timeout_seconds
+        limit_seconds = left_seconds = timeout_seconds or self.service.ready_seconds
+        if timeout_seconds is None and self.process:
+            left_seconds -= time.monotonic() - self.started_at
+        left_seconds = max(left_seconds, min(_LATE_SECONDS, limit_seconds))
+        end = time.monotonic() + left_seconds
         if self.service.port:
-            self._await_connection(self.service, self.address, client, timeout_seconds)
+            what = f"{self._name} does not answer within {limit_seconds:g} s"
+            self._await_connection(self.service, self.address, client, left_seconds, what)
             if self.network:  # before any request: a foreign server might answer the page as well
                 self.network.reject_foreign_listener(self.service.port)
         if self.service.ready_path:
@@ -219,8 +226,9 @@ class ServiceProcess:
             self._await_command(self.service, self.placement, end)
         return time.monotonic() - self.started_at if self.process else None
 
-    def _await_connection(self, service: Service, address: str, client: Host, timeout_seconds: float) -> None:
-        argv = (PROBE, address, str(service.port), f"{timeout_seconds:g}", "connect")
+    def _await_connection(self, service: Service, address: str, client: Host, seconds: float, late: str) -> None:
+        """Wait until the server takes a connection; raises TimedOut with the message `late`, and TrialFailed."""
+        argv = (PROBE, address, str(service.port), f"{seconds:g}", "connect")
         what = f"{self._name} does not answer"
         with client.spawn(*argv) as probe:
             while not self.failure_reason():
@@ -233,7 +241,7 @@ class ServiceProcess:
                         PROBE_ERROR not in probe.errors()
                     ):  # not the probe's message: the connection to the client is lost
                         raise
-                    raise TimedOut(f"{what} within {timeout_seconds:g} s", _HINT) from error
+                    raise TimedOut(late, _HINT) from error
                 return
         raise TrialFailed(what, _HINT)
 
@@ -255,13 +263,18 @@ class ServiceProcess:
         """Run a command in the instance until it ends with 0, at least once; `deadline` is on the monotonic clock."""
 
         def find_problem() -> str:
-            left_seconds = max(deadline - time.monotonic(), _MIN_COMMAND_SECONDS)
-            output = placement.inside.run(*placement.readiness_argv(service), timeout=left_seconds, check=False)
+            left_seconds = service.ready_timeout or max(deadline - time.monotonic(), _MIN_COMMAND_SECONDS)
+            what = f"{self._name} is not ready within {service.ready_seconds:g} s"
+            try:
+                output = placement.inside.run(*placement.readiness_argv(service), timeout=left_seconds, check=False)
+            except TimedOut as error:
+                if service.ready_timeout:
+                    return f"{what}; {error}"
+                raise
             if output.exit_code == 0:
                 return ""
             last_line = (output.stdout + output.stderr).decode(errors="replace").strip().rpartition("\n")[2]
             quoted = f": {last_line[:_MAX_QUOTED_CHARACTERS]}" if last_line else ""
-            what = f"{self._name} is not ready within {service.ready_seconds:g} s"
             return f"{what}; {service.ready_argv[0]} ended with {output.exit_code}{quoted}"
 
         self._retry(find_problem, deadline, f"{self._name} did not become ready")

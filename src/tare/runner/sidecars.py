@@ -13,15 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from tare.hosts.host import CommandScope
 from tare.hosts.network import SLOTS
+from tare.loads.application import EVERYWHERE
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.trial import Limits, RawOutput
 from tare.plugins import registry
-from tare.plugins.technology import Technology
+from tare.plugins.technology import HOST_NAME, Technology
 from tare.plugins.workload import Instance, Sidecar, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
-from tare.runner.service import ServicePlacement, ServiceProcess, run_service
+from tare.runner.service import HOST_NETWORK_PATH, ServicePlacement, ServiceProcess, run_service
 from tare.runner.trial_log import TrialLog
 
 _HOSTS_FILE = "/etc/hosts"
@@ -38,27 +39,51 @@ class SidecarServices:
     servers: list[ServiceProcess] = field(default_factory=list)
     scope: CommandScope = field(default_factory=CommandScope)
     plain_technology: Technology | None = None
+    _places: dict[str, ServicePlacement] = field(default_factory=dict)
+    _ready: set[str] = field(default_factory=set)  # names of the services that have been ready
 
     def start(self, exits: ExitStack, context: RunContext, workload: Workload, instance: Instance) -> None:
-        """Start a workload's sidecar services, one after the other is ready; they run until `exits` closes.
+        """Start the sidecar services that start before the service under test; they run until `exits` closes.
 
-        `instance` is the instance under test: it and the services get each other's names. Raises Unavailable if they
-        cannot reach each other, and TrialFailed if a service fails. After a failure, the services keep running until
-        `exits` closes, so that `failure_reason` and `final_output` can explain it.
+        Return when the services that the service under test waits for are ready. `instance` is the instance under test:
+        it and the services get each other's names. Raises Unavailable if they cannot reach each other, and TrialFailed
+        if a service fails. After a failure, the services keep running until `exits` closes, so that `failure_reason`
+        and `final_output` can explain it.
         """
-        if not workload.sidecars:
-            return
-        _placement_of(instance)  # before anything starts: raises Unavailable for an instance without a network
-        places: dict[str, ServicePlacement] = {}
+        if workload.sidecars:
+            _placement_of(instance)  # before anything starts: raises Unavailable for an instance without a network
         for number, group in enumerate(group_by_instance(workload.sidecars)):
             # Slots from the end: the stacks of a block have the first ones.
             place = exits.enter_context(self._start_group(context, group, SLOTS - 1 - number))
-            places |= {each.name: place for each in group}
-        _write_host_files(places, workload.hostname, instance)
-        for each in workload.sidecars:
-            server = exits.enter_context(run_service(places[each.name], each.service, self.scope, each.name))
+            self._places |= {each.name: place for each in group}
+        if workload.hostname and instance.inside is not None:
+            _write_host_files(self._places, workload, instance)
+        self._start_services(exits, context, [each for each in workload.sidecars if not each.follows_tested])
+        tested = workload.service(EVERYWHERE) if workload.sidecars else None
+        self._await(context, tested.after if tested else ())
+
+    def start_followers(self, exits: ExitStack, context: RunContext, workload: Workload) -> None:
+        """Start the sidecar services that wait for the service under test; return when all services are ready.
+
+        The service under test is ready. Raises TrialFailed if a service fails.
+        """
+        self._start_services(exits, context, [each for each in workload.sidecars if each.follows_tested])
+        self._await(context, None)
+
+    def _start_services(self, exits: ExitStack, context: RunContext, sidecars: Sequence[Sidecar]) -> None:
+        """Start services in this order, each when those that it waits for are ready."""
+        for each in sidecars:
+            self._await(context, each.service.after)
+            server = exits.enter_context(run_service(self._places[each.name], each.service, self.scope, each.name))
             self.servers.append(server)
-            server.await_ready(context.client)
+
+    def _await(self, context: RunContext, names: Sequence[str] | None) -> None:
+        """Wait until the started sidecar services of these names are ready; None for all."""
+        for server in self.servers:
+            name = server.service_name
+            if name not in self._ready and (names is None or name in names):
+                server.await_ready(context.client)
+                self._ready.add(name)
 
     def failure_reason(self) -> str:
         """Return a text that a service has ended, with its last line of output; empty while all run."""
@@ -122,11 +147,27 @@ def _parse_names(line: str) -> set[str]:
     return set(line.partition("#")[0].split()[1:])
 
 
-def _write_host_files(places: Mapping[str, ServicePlacement], under_test: str, instance: Instance) -> None:
+def _write_host_files(places: Mapping[str, ServicePlacement], workload: Workload, instance: Instance) -> None:
     """Write the names of all services of an application into the hosts file of each instance."""
-    tested = _placement_of(instance)
+    tested, service = _placement_of(instance), workload.service(EVERYWHERE)
     addresses = {name: place.address for name, place in places.items()}
-    tested.put(_HOSTS_FILE, add_host_names(tested.inside.read(_HOSTS_FILE), addresses | {under_test: _LOOPBACK}))
-    names_for_sidecars = addresses | {under_test: tested.address}
+    for sidecar in workload.sidecars:
+        addresses |= dict.fromkeys(sidecar.service.names, places[sidecar.name].address)
+    names_of_tested = (workload.hostname, *(service.names if service else ()))
+    text = tested.inside.read(_HOSTS_FILE)
+    own_address = _find_own_address(text, instance) or tested.address
+    tested.put(_HOSTS_FILE, add_host_names(text, addresses | dict.fromkeys(names_of_tested, own_address)))
+    names_for_sidecars = addresses | dict.fromkeys(names_of_tested, tested.address)
     for place in {place.address: place for place in places.values()}.values():  # services may share an instance
         place.put(_HOSTS_FILE, add_host_names(place.inside.read(_HOSTS_FILE), names_for_sidecars))
+
+
+def _find_own_address(hosts: str, instance: Instance) -> str:
+    """Return the address that the instance under test has inside; "" if it is unknown.
+
+    Its service listens there if it listens at its own name. Clients may know another address: an engine publishes
+    ports at an address of the machine.
+    """
+    if instance.network_path == HOST_NETWORK_PATH:
+        return ""
+    return next((line.split()[0] for line in hosts.splitlines() if HOST_NAME in _parse_names(line)), "")

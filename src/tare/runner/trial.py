@@ -133,6 +133,7 @@ class TrialRun:
             serving = start_service(innermost.instance, workload, spec.image, purpose, innermost.host)
             self._server = self._open.enter_context(serving)
             log.ready_seconds = self._server.await_ready(innermost.context.client)
+            self._sidecars.start_followers(self._open, context, workload)
             outermost = find_layer_on_machine(parts)
             telemetry = Telemetry() if self.earlier else self._start_sampling(outermost, last)
             setup = self._create_measurement_context(parts, instance, cold_read_bytes)

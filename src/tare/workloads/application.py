@@ -6,11 +6,11 @@ folder describes in `application.toml` (see docs/applications.md). The service u
 stack. The sidecar services are the same for all stacks: plain instances on the client's side, of separate images, with
 the client's CPUs. All services find one another by their names.
 
-Each trial starts the whole application again: the instance under test, then the sidecar services, each when the one
-before it is ready, then the service under test, and then the load, once. A service that ends fails the trial. The load
-is a command on the client with user-defined metrics; its whole output is stored. There are no turns: the stacks of a
-block are measured one after the other. The application provides the image of its service, so that the suite has no
-`[image]`.
+Each trial starts the whole application again: the instance under test, then the sidecar services, each when those that
+it waits for are ready, then the service under test, the sidecar services that wait for it, and then the load, once. A
+service that ends fails the trial. The load is a command on the client with user-defined metrics; its whole output is
+stored. There are no turns: the stacks of a block are measured one after the other. The application provides the image
+of its service, so that the suite has no `[image]`.
 
 Settings: `folder` of the application (default: tare's server `micro` by itself, under wrk); `parameters`, a table of
 values that the application leaves open, such as its number of users; `duration`, about how long the load takes with
@@ -102,8 +102,8 @@ class ApplicationWorkload(Workload):
 
     @property
     def hostname(self) -> str:
-        """Name of the service under test, by which sidecar services find it; "" without sidecars."""
-        return self.application.under_test.name if self.application.beside else ""
+        """Name of the service under test, by which it and sidecar services find it; "" for the built-in application."""
+        return self.application.under_test.name if self.folder else ""
 
     @property
     def sidecars(self) -> tuple[Sidecar, ...]:

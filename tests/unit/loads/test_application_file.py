@@ -97,6 +97,80 @@ def test_entry_point_user_folder_and_stop_signal_override_the_image(folder: Path
     assert log.image.source.started == ImageCommand(entry_point=())
 
 
+COMPOSED = """
+[services.db]
+from = "db.tar"
+capabilities = ["CHOWN"]
+names = ["pg", "db.example.org"]
+memory = "64MiB"
+mounts = { "/etc/db" = "database" }
+folders = { "/tmp" = "tmpfs" }
+ready_command = "check"
+ready_timeout = "2s"
+after = []
+"""
+
+
+def test_what_engines_know_of_a_service_is_kept(folder: Path) -> None:
+    (database,) = parse_application(LEAST + COMPOSED, folder).create_sidecars({})
+    assert database.image.mounts == (("/etc/db", str(folder / "database")), ("/tmp", "tmpfs"))  # noqa: S108
+    assert database.image.source is not None
+    assert database.image.source.started.capabilities == ("CHOWN",)
+    assert (database.service.names, database.service.after) == (("pg", "db.example.org"), ())
+    assert (database.memory_bytes, database.service.ready_timeout) == (64 << 20, 2.0)
+
+
+def test_services_that_wait_for_the_one_under_test_start_after_it(folder: Path) -> None:
+    text = LEAST.replace("[services.web]", '[services.web]\nafter = ["b"]')
+    for name, after in (("a", '["web"]'), ("b", None), ("c", '["a"]'), ("d", "[]")):
+        text += f'[services.{name}]\nfrom = "x.tar"\n' + (f"after = {after}\n" if after else "")
+    application = parse_application(text, folder)
+    assert [each.name for each in application.start_order] == ["b", "d", "web", "a", "c"]
+    sidecars = [(each.name, each.follows_tested) for each in application.create_sidecars({})]
+    assert sidecars == [("b", False), ("d", False), ("a", True), ("c", True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('after = ["wbe"]', 'services.db.after: wbe does not start before db / did you mean "web"?'),
+        ('after = ["x"]', "services.db.after: x does not start before db / write [services.x] above [services.db]"),
+        (
+            'after = []\n[services.x]\nfrom = "x.tar"\nafter = ["y"]\n[services.y]\nfrom = "x.tar"',
+            "services.x.after: y does not start before x / write [services.y] above [services.x]",
+        ),
+        ('after = ["db"]', "services.db.after: db does not start before db / "),
+        ('names = ["web"]', 'services.db.names: "web" has the name web, too / let one of them have it'),
+        ('names = ["a b"]', "services.db.names: "),
+        ('capabilities = ["SYS_ADMIN"]', "services.db.capabilities: "),
+        ('mounts = { "/x" = ".." }', 'services.db.mounts: ".." leads out of the folder / copy it into the'),
+        ('mounts = { "/x" = "way" }', 'services.db.mounts: "way" leads out of the folder'),
+        ('mounts = { "/x" = "none" }', 'services.db.mounts: there is no file or folder "none"'),
+        ('mounts = { "x" = "web" }', "services.db.mounts"),
+        ('folders = { "/x" = "full" }', "services.db.folders"),
+        ('ready_timeout = "0s"', "services.db.ready_timeout: "),
+    ],
+)
+def test_what_engines_could_not_keep_is_refused(text: str, said: str, folder: Path) -> None:
+    (folder / "way").symlink_to("/etc")
+    (told,) = refusal(f'{LEAST}[services.db]\nfrom = "db.tar"\n{text}\n', folder)
+    assert told.startswith(f"application.toml: {said}")
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "said"),
+    [
+        ("web", 'memory = "1GiB"', "services.web.memory: a suite limits the service under test / write memory in its"),
+        ("db", 'memory = "1GiB"', "services.db.memory: it shares an instance with the others of Debian's packages"),
+        ("db", 'mounts = { "/x" = "web" }', "services.db.mounts: it changes an image that others have built"),
+    ],
+)
+def test_what_only_images_of_others_have_is_refused(name: str, setting: str, said: str, folder: Path) -> None:
+    text = LEAST + '[services.db]\ncommand = "db"\n'
+    (told,) = refusal(text.replace(f"[services.{name}]", f"[services.{name}]\n{setting}"), folder)
+    assert told.startswith(f"application.toml: {said}")
+
+
 def test_a_suite_may_give_other_parameters_but_none_that_are_not_there(folder: Path) -> None:
     application = parse_application(EXAMPLE, folder)
     assert application.complete_parameters({"users": 16000}) == {"users": 16000}

@@ -117,10 +117,12 @@ class Reachable(Fake):
 
     file: Path = Path("/nowhere")
     address: str = "127.0.0.1"
+    own_address: str = ""  # which the instance has inside, unless others reach it there
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        self.file.write_text("127.0.0.1 localhost\n")
+        own_line = f"{self.own_address}\ttare\n" if self.own_address else ""
+        self.file.write_text(f"127.0.0.1 localhost\n{own_line}")
         with super().launch(host, launch) as instance:
             yield replace(instance, inside=Folder(self.file), address=self.address)
 
@@ -133,9 +135,11 @@ class Shop(Plain):
 
     sidecars: tuple[Sidecar, ...] = ()
     pipe: str = ""
+    names: tuple[str, ...] = ()
+    after: tuple[str, ...] | None = None
 
     def service(self, listen: str) -> Service:  # noqa: ARG002 - it never listens
-        return Service(("sleep", "600"), 1)
+        return Service(("sleep", "600"), 1, names=self.names, after=self.after)
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         if self.pipe:
@@ -177,6 +181,53 @@ def test_a_service_starts_when_the_one_before_it_is_ready(tmp_path: Path) -> Non
         attempt.start()
         assert [server.failure_reason() for server in attempt._sidecars.servers] == ["", ""]
         assert attempt.log.status == "ok"
+
+
+def test_a_service_waits_for_those_that_it_names_and_the_load_for_all(tmp_path: Path) -> None:
+    mark, begun = tmp_path / "ready", tmp_path / "begun"
+    # The first one is ready when the second one runs, which names nobody. The third one follows the service under test.
+    first = sidecar(
+        "first", f"until test -e {begun}; do sleep 0.01; done; touch {mark}; sleep 600", ready=f"test -e {mark}"
+    )
+    second = sidecar("second", f"test -e {mark} && exit 1; touch {begun}; sleep 600")
+    third = sidecar("third", f"test -e {mark} || exit 1; sleep 600")
+    second = replace(second, service=replace(second.service, after=()))
+    third = replace(third, service=replace(third.service, after=("first", "web")), follows_tested=True)
+    with attempt_of(tmp_path, Shop((first, second, third), after=())) as attempt:
+        attempt.start()
+        assert [server.failure_reason() for server in attempt._sidecars.servers] == ["", "", ""]
+        assert (attempt.log.reason, attempt.log.status) == ("", "ok")
+        assert [server.service_name for server in attempt._sidecars.servers] == ["first", "second", "third"]
+
+
+def test_a_readiness_command_that_hangs_is_repeated_after_its_time_limit(tmp_path: Path) -> None:
+    again = tmp_path / "again"
+    slow = sidecar("slow", ready=f"test -e {again} || {{ touch {again}; sleep 600; }}")
+    slow = replace(slow, service=replace(slow.service, ready_timeout=0.2))
+    with attempt_of(tmp_path, Shop((slow,))) as attempt:
+        attempt.start()
+        assert (attempt.log.reason, attempt.log.status) == ("", "ok")
+
+
+def test_all_names_of_services_lead_to_them_and_its_own_to_its_own_address(tmp_path: Path) -> None:
+    database = sidecar("db")
+    database = replace(database, service=replace(database.service, names=("db-v1", "store.example.org")))
+    workload = Shop((database,), names=("www",))
+    with attempt_of(tmp_path, workload) as attempt:
+        attempt.spec = replace(attempt.spec, stack=(Reachable(file=tmp_path / "tested", own_address="172.17.0.2"),))
+        attempt.start()
+        assert (attempt.log.reason, attempt.log.status) == ("", "ok")
+    names = ["127.0.0.2\tdb", "127.0.0.2\tdb-v1", "127.0.0.2\tstore.example.org"]
+    tested, plain = ((tmp_path / name).read_text().splitlines()[-5:] for name in ("tested", "plain"))
+    assert tested == [*names, "172.17.0.2\tweb", "172.17.0.2\twww"]  # where it may listen
+    assert plain == [*names, "127.0.0.1\tweb", "127.0.0.1\twww"]  # where others reach it
+
+
+def test_a_service_without_sidecars_knows_its_own_name(tmp_path: Path) -> None:
+    with attempt_of(tmp_path, Shop()) as attempt:
+        attempt.start()
+        assert (attempt.log.reason, attempt.log.status) == ("", "ok")
+    assert (tmp_path / "tested").read_text().splitlines()[-1] == "127.0.0.1\tweb"
 
 
 def test_one_that_does_not_become_ready_fails_the_trial_with_what_it_said(
