@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,11 +13,12 @@ import typer
 import yaml  # type: ignore[import-untyped]
 
 from tare.cli.console import print_status
-from tare.features.compose.convert import ComposeContext, convert_compose
+from tare.features.compose.context import ComposeContext, Location
+from tare.features.compose.convert import convert_compose
 from tare.features.compose.syntax import read_variables
 from tare.loads.application_file import FILE, parse_application
-from tare.model.errors import UsageError
-from tare.model.files import convert_write_errors, is_file, read_small
+from tare.model.errors import SuiteError, UsageError
+from tare.model.files import convert_write_errors, exists, is_below, is_file, read_small
 
 _ENVIRONMENT_FILE = ".env"
 _FILE_KIND = "compose file"
@@ -32,19 +34,25 @@ def application(
 ) -> None:
     """Convert a Compose file to an application.toml next to it.
 
-    The command prints what it leaves out, and starts nothing. Variables have their values from the environment, and
-    from .env next to the file. All settings that an application cannot have are reported at once.
+    The command prints what it leaves out and the consequence, and starts nothing. Variables have their values from the
+    environment, and from .env next to the file. All settings that an application cannot have are reported at once.
     """
     target = compose.parent / FILE
     folder = compose.parent.absolute()
     converted = convert_compose(
         parse_compose(read_small(compose, _FILE_KIND), str(compose)), str(compose), service, _read_context(folder)
     )
-    parse_application(converted.text, folder)  # reports faults now, not in the first run
+    try:
+        parse_application(converted.text, folder)  # reports faults now, not in the first run
+    except SuiteError as error:  # under the compose file's name: the other file is not written
+        faults = [
+            replace(each, message=each.message.replace(str(folder / FILE), str(compose))) for each in error.faults
+        ]
+        raise SuiteError(faults) from None
     hint = "move it away, or copy the compose file to another folder"
     with convert_write_errors(target, hint), target.open("x", encoding="utf-8") as file:
         file.write(converted.text)
-    lines = [f"left out: {line}" for line in (*_find_override_files(compose), *converted.left_out)]
+    lines = [*_find_override_files(compose), *converted.notes]
     if converted.embedded_variables:
         lines.append(
             f"filled in: {', '.join(converted.embedded_variables)}: {target} has their values, so protect it as "
@@ -61,25 +69,34 @@ def _read_context(folder: Path) -> ComposeContext:
     Raises UsageError for an unreadable `.env`.
     """
 
+    def locate(name: str) -> Location:
+        return "outside" if not is_below(folder, name) else "there" if exists(folder / name) else "missing"
+
     def read(name: str) -> str | None:
         return read_small(folder / name, _FILE_KIND) if is_file(folder / name) else None
+
+    if locate(_ENVIRONMENT_FILE) == "outside":
+        what = f"{folder / _ENVIRONMENT_FILE}: a link that leads out of the folder"
+        raise UsageError(what, "copy it into the folder of the compose file")
 
     # Values that are not UTF-8 cannot be written to the file: such variables count as not set.
     shell = {
         name: value for name, value in os.environ.items() if not any("\udc80" <= each <= "\udcff" for each in value)
     }
+    unset: dict[str, None] = {}
     try:
-        values = read_variables(read(_ENVIRONMENT_FILE) or "", shell)
+        values = read_variables(read(_ENVIRONMENT_FILE) or "", shell, unset)
     except ValueError as error:
         raise UsageError(f"{folder / _ENVIRONMENT_FILE}: {error}", "write NAME=value in each line") from None
-    return ComposeContext(str(folder), values | shell, read)
+    return ComposeContext(str(folder), values | shell, read, locate, tuple(unset))
 
 
 def _find_override_files(compose: Path) -> list[str]:
     """Return a text for each existing override file, which an engine would read in addition to this file."""
     names = (f"{compose.stem}.override{suffix}" for suffix in (".yaml", ".yml"))
     existing = [name for name in names if (compose.parent / name).exists()]
-    return [f"{name}, which engines read, too: `docker compose config` writes one file of all" for name in existing]
+    what = "which engines read, too: `docker compose config` writes one file of all"
+    return [f"left out: {name}, {what}" for name in existing]
 
 
 def parse_compose(text: str, source: str) -> object:

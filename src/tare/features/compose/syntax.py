@@ -1,12 +1,4 @@
-"""Syntax of Compose files: keys, variables, `.env` files and short forms (pure: no I/O).
-
-Keys that decide what runs are kept: images, entry points and commands, users and folders, environments, ports, the
-start order, health checks and mounted files, with the values of variables. Keys about restarting, naming or counting
-services are left out, with a note. Keys without which the application would be another one are refused, all at once.
-
-The module follows the Compose specification with one exception: a variable that is not set is refused. An engine warns
-and uses an empty text, which would silently measure another application.
-"""
+"""Syntax of Compose files: variables, `.env` files, quantities and short forms (pure: no I/O)."""
 
 from __future__ import annotations
 
@@ -14,35 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-# Keys that are copied, with their names in application.toml.
-RENAMED_KEYS = {"user": "user", "working_dir": "folder", "stop_signal": "stop_signal"}
-SUPPORTED_KEYS = (
-    *("image", "entrypoint", "command", *RENAMED_KEYS, "environment", "env_file", "ports", "expose"),
-    *("depends_on", "links", "healthcheck", "volumes"),
-)
-CONFIG_HINT = "let `docker compose config` write a file that has all values in it, and give that"
-REFUSAL_HINTS = {  # keys that are refused, each with a hint
-    "privileged": "an instance has no more rights than an application needs: leave this service out",
-    "devices": "an instance has no devices of the machine: leave this service out",
-    "cap_add": "an instance has no rights of the machine's administrator: leave this service out",
-    "device_cgroup_rules": "an instance has no devices of the machine: leave this service out",
-    "gpus": "an instance has no devices of the machine: leave this service out",
-    "userns_mode": "an instance has no rights of the machine's administrator: leave this service out",
-    "pid": "an instance sees only its processes: leave this service out",
-    "ipc": "services find each other over the network alone: leave this service out",
-    "volumes_from": "services find each other over the network alone: leave this service out",
-    "network_mode": "all services are on one network of tare's: leave it out",
-    "external_links": "what is outside of the file is no part of the application: leave it out",
-    "extra_hosts": "what is outside of the file is no part of the application: leave it out",
-    "secrets": "mount the file from the folder, in volumes",
-    "configs": "mount the file from the folder, in volumes",
-    "extends": CONFIG_HINT,
-}
-# Left out: services of tare's applications find each other by the names of their tables.
-NAME_KEYS = ("container_name", "hostname", "domainname")
-TOP_LEVEL_KEYS = ("services", "version", "name")
-
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATOR = re.compile(r":?[-?+]")
@@ -58,14 +21,20 @@ _LINE = re.compile(
 _ESCAPED = re.compile(r'\\([nrt"\\])')
 _CHARACTERS = {"n": "\n", "r": "\r", "t": "\t"}
 _NUMBER = re.compile(r"[0-9]{1,5}")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(us|ms|s|m|h)")
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_BYTES = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([kmgtp]?)(?:i?b)?", re.IGNORECASE)
+_POWERS = "kmgtp"  # of 1024, also without an i
+_UNITS = ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1)
 
 
 @dataclass
 class Variables:
-    """Values of variables by name, with the set of names whose values were `used`."""
+    """Values of variables by name, with the names whose values were `used`, and those that are `unset`, in order."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    unset: dict[str, None] = field(default_factory=dict)
 
     def get(self, name: str) -> str | None:
         """Return a value; None if the variable is not set."""
@@ -74,12 +43,18 @@ class Variables:
             self.used.add(name)
         return value
 
+    def get_or_empty(self, name: str) -> str:
+        """Return a value; "" if the variable is not set, as an engine does with a warning."""
+        value = self.get(name)
+        if value is None:
+            self.unset[name] = None
+        return value or ""
 
-def interpolate(text: str, variables: Variables, default: str | None = None) -> str:
+
+def interpolate(text: str, variables: Variables) -> str:
     """Replace the placeholders of a text, as an engine does; `$$` is a dollar sign.
 
-    `default` is the value of variables that are not set. Raises ValueError for a faulty placeholder, and for a variable
-    that is not set if `default` is None.
+    Raises ValueError for a faulty placeholder, and for a variable that must be set.
     """
     done, at = [], 0
     while (start := text.find("$", at)) >= 0:
@@ -96,10 +71,10 @@ def interpolate(text: str, variables: Variables, default: str | None = None) -> 
             )
         elif braced:
             end = _find_closing_brace(text, name.end())
-            done.append(_expand_placeholder(name[0], text[name.end() : end], variables, default))
+            done.append(_expand_placeholder(name[0], text[name.end() : end], variables))
             at = end + 1
         else:
-            done.append(_expand_placeholder(name[0], "", variables, default))
+            done.append(_expand_placeholder(name[0], "", variables))
             at = name.end()
     return "".join((*done, text[at:]))
 
@@ -114,34 +89,33 @@ def _find_closing_brace(text: str, at: int) -> int:
     raise ValueError(f"a brace is not closed in {text[:100]!r}")
 
 
-def _expand_placeholder(name: str, rest: str, variables: Variables, default: str | None) -> str:
+def _expand_placeholder(name: str, rest: str, variables: Variables) -> str:
     """Return the value of a placeholder; `rest` is the text after its name, such as `:-default`."""
     operator = _OPERATOR.match(rest)
     if rest and operator is None:
         raise ValueError(f"{'${' + name + rest + '}'!r} is no variable: after its name come -, ? or +, or :-, :? or :+")
-    value = variables.get(name)
     if operator is None:
-        if value is None and default is None:
-            raise ValueError(f"the variable {name} is not set")
-        return value if value is not None else default or ""
+        return variables.get_or_empty(name)
+    value = variables.get(name)
     # With a colon, an empty value counts as not set.
     operand, usable = rest[operator.end() :], bool(value) if operator[0].startswith(":") else value is not None
     if operator[0].endswith("+"):
-        return interpolate(operand, variables, default) if usable else ""
+        return interpolate(operand, variables) if usable else ""
     if value is not None and usable:
         return value
     if operator[0].endswith("?"):
-        message = interpolate(operand, variables, default)
+        message = interpolate(operand, variables)
         raise ValueError(f"the variable {name} is not set" + (f": {message[:100]}" if message else ""))
-    return interpolate(operand, variables, default)
+    return interpolate(operand, variables)
 
 
-def read_variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
+def read_variables(text: str, environment: Mapping[str, str], unset: dict[str, None] | None = None) -> dict[str, str]:
     """Parse a file of variables, such as `.env`: lines of `NAME=value`, with quotes, comments and placeholders.
 
-    Placeholders refer to variables of `environment` or of earlier lines. A line with a name only takes the value from
-    these, if there is one. Raises ValueError, which names the line.
+    Placeholders refer to variables of `environment` or of earlier lines; names of others are added to `unset`. A line
+    with a name only takes the value from these, if there is one. Raises ValueError, which names the line.
     """
+    unset = {} if unset is None else unset
     text = text.replace("\r\n", "\n")
     variables: dict[str, str] = {}
     at = 0
@@ -154,7 +128,7 @@ def read_variables(text: str, environment: Mapping[str, str]) -> dict[str, str]:
         if match is None:
             raise ValueError(f"line {line}: neither NAME=value nor a comment")
         try:
-            value = _parse_value(match, Variables({**variables, **environment}))
+            value = _parse_value(match, Variables({**variables, **environment}, unset=unset))
         except ValueError as error:
             raise ValueError(f"line {line}: {error}") from None
         if value is not None:
@@ -190,6 +164,11 @@ def get_nested(value: object, *keys: str) -> object:
     return value
 
 
+def as_list(value: object) -> list[object]:
+    """Return a list as it is, and a text as a list of it; [] for anything else."""
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
+
+
 def parse_port(entry: object) -> tuple[str, int | None]:
     """Return the protocol and the container port of an entry; the port is None for a range or an invalid port."""
     if isinstance(entry, dict):
@@ -201,15 +180,56 @@ def parse_port(entry: object) -> tuple[str, int | None]:
     return protocol or "tcp", int(text) if is_port else None
 
 
-def parse_mount(entry: object) -> tuple[str, str]:
-    """Return source and target of a mount; the source is "" for a volume of the engine."""
+def parse_duration(text: object) -> float:
+    """Return the seconds of a duration such as `1m30s`; raises ValueError."""
+    parts = _DURATION.findall(str(text))
+    if not parts or "".join("".join(part) for part in parts) != str(text):
+        raise ValueError(f"{text} is no duration such as 1m30s")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def parse_bytes(text: object) -> int:
+    """Return the bytes of a size such as `512m` or `2G`, whose units are powers of 1024; raises ValueError."""
+    match = _BYTES.fullmatch(str(text))
+    size = int(float(match[1]) * 1024 ** (_POWERS.find(match[2].lower()) + 1 if match[2] else 0)) if match else 0
+    if size == 0:
+        raise ValueError(f"{text} is no size such as 512m")
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """Return a size with the largest unit that gives a whole number, such as `2 GiB`."""
+    return next(f"{size // factor} {unit}" for unit, factor in _UNITS if size % factor == 0)
+
+
+@dataclass(frozen=True)
+class ComposeMount:
+    """Entry of `volumes` or `tmpfs`: `source` is a path, the name of a volume, or "".
+
+    `options` are those after the target, such as `ro`. With `must_exist`, a missing source is an error.
+    """
+
+    kind: str
+    source: str
+    target: str
+    options: tuple[str, ...] = ()
+    must_exist: bool = False
+
+
+def parse_mount(entry: object) -> ComposeMount:
+    """Return an entry of `volumes`, in the short form or as a table."""
     if isinstance(entry, dict):
-        source = str(entry.get("source", "")) if entry.get("type") == "bind" else ""
-        return source, str(entry.get("target", ""))
+        flags = {"ro": entry.get("read_only"), "nocopy": get_nested(entry, "volume", "nocopy")}
+        options = tuple(name for name, value in flags.items() if value is True)
+        must_exist = get_nested(entry, "bind", "create_host_path") is False
+        kind, source, target = (str(entry.get(name, "")) for name in ("type", "source", "target"))
+        return ComposeMount(kind or "volume", source, target, options, must_exist)
     source, colon, rest = str(entry).partition(":")
     if not colon:
-        return "", source
-    return source if source.startswith((".", "/", "~", "$")) else "", rest.partition(":")[0]
+        return ComposeMount("volume", "", source)
+    target, _, options_text = rest.partition(":")
+    kind = "bind" if source.startswith((".", "/", "~")) else "volume"
+    return ComposeMount(kind, source, target, tuple(filter(None, options_text.split(","))))
 
 
 def parse_environment(environment: object) -> dict[str, str | None] | None:

@@ -38,7 +38,7 @@ def compose(tmp_path: Path) -> Path:
 def test_it_writes_an_application_and_says_what_it_leaves_out(compose: Path, convert: Callable[..., str]) -> None:
     told = convert(compose)
     left_out, written = told.splitlines()
-    assert left_out == "left out: services.web.restart"
+    assert left_out == "left out: services.web.restart: a service that ends fails the trial"
     assert written.startswith(f"{compose.parent}/application.toml is the application; its load is an example.")
     assert read_application(compose.parent).under_test.port == 80
 
@@ -61,10 +61,61 @@ def test_unsupported_entries_get_two_lines_each_and_nothing_is_written(
     assert not (compose.parent / "application.toml").exists()
 
 
-def test_a_file_that_is_mounted_and_not_there_is_reported(compose: Path, convert: Callable[..., str]) -> None:
+def test_a_folder_that_is_mounted_and_not_there_is_an_empty_one(compose: Path, convert: Callable[..., str]) -> None:
     compose.write_text(SHOP + "    volumes: ['./none:/x']\n")
+    told = convert(compose)
+    assert "empty folder: services.web.volumes: /x, as there is no none in the folder of the file\n" in told
+    assert read_application(compose.parent).under_test.image.mounts == (("/x", "empty"),)
+    assert not (compose.parent / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("    volumes: ['./way:/x']\n", "services.web.volumes: ./way is a link that leads out of the folder"),
+        ("    volumes: ['./way/etc:/x']\n", "services.web.volumes: ./way/etc is a link that leads out of the folder"),
+        ("    volumes: ['./loop:/x']\n", ""),
+        ("    env_file: way/a.env\n", "services.web.env_file: way/a.env is a link that leads out of the folder"),
+        (
+            "    secrets: [x]\nsecrets: {x: {file: ./way/a.env}}\n",
+            "secrets.x.file: ./way/a.env is a link that leads out of the folder",
+        ),
+    ],
+)
+def test_no_link_leads_out_of_the_folder(
+    setting: str, key: str, compose: Path, convert: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "a.env").write_text("PASSWORD=x\n")
+    (compose.parent / "way").symlink_to(outside)
+    (compose.parent / "loop").symlink_to("loop")
+    (compose.parent / "inside").symlink_to("conf")
+    compose.write_text(SHOP + setting)
+    told = convert(compose, code=2 if key else 0)
+    assert (f"error: {compose}: {key}\n" if key else "empty folder: ") in told
+
+
+def test_a_link_within_the_folder_is_followed(compose: Path, convert: Callable[..., str]) -> None:
+    (compose.parent / "conf").mkdir()
+    (compose.parent / "current").symlink_to("conf")
+    compose.write_text(SHOP + "    volumes: ['./current:/x']\n")
+    convert(compose)
+    assert read_application(compose.parent).under_test.image.mounts == (("/x", str(compose.parent / "current")),)
+
+
+def test_variables_of_a_link_out_of_the_folder_are_not_read(
+    compose: Path, convert: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (compose.parent / ".env").symlink_to(tmp_path_factory.mktemp("outside") / "secret")
     told = convert(compose, code=2)
-    assert 'services.web.files: there is no file or folder "none"' in told
+    assert told.splitlines()[0] == f"error: {compose.parent}/.env: a link that leads out of the folder"
+
+
+def test_a_fault_of_the_application_is_one_of_the_compose_file(compose: Path, convert: Callable[..., str]) -> None:
+    compose.write_text(SHOP + "    user: 'a b'\n")
+    told = convert(compose, code=2)
+    assert told.startswith(f'error: {compose}: services.web.user: "a b" cannot be used\nhint: write a name or a number')
+    assert "application.toml" not in told
 
 
 def test_variables_are_those_of_the_shell_and_of_a_file_beside(
@@ -84,7 +135,7 @@ def test_variables_are_those_of_the_shell_and_of_a_file_beside(
     target = compose.parent / "application.toml"
     assert told.splitlines()[:-1] == [
         "left out: compose.override.yml, which engines read, too: `docker compose config` writes one file of all",
-        "left out: services.web.restart",
+        "left out: services.web.restart: a service that ends fails the trial",
         "left out: services.web.environment.TARE_TEST_ODD: it is not set",
         f"filled in: TARE_TEST_TAG, WORD: {target} has their values, so protect it as you do the variables",
     ]

@@ -34,9 +34,6 @@ def test_places_are_filled_as_an_engine_does(text: str, filled: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a $NONE", "the variable NONE is not set$"),
-        ("${NONE}", "the variable NONE is not set$"),
-        ("${NONE:-${ALSO}}", "the variable ALSO is not set$"),
         ("${EMPTY:?say $NAME}", "the variable EMPTY is not set: say value$"),
         ("${NONE?}", "the variable NONE is not set$"),
         ("5 $ a", r"'\$ a' is no variable: a dollar sign is written \$\$$"),
@@ -52,8 +49,10 @@ def test_what_has_no_value_or_is_no_place_is_refused(text: str, why: str) -> Non
         interpolate(text, Variables(VALUES))
 
 
-def test_a_usual_value_is_for_what_nobody_has_set() -> None:
-    assert interpolate("${NONE}:$NAME", Variables(VALUES), "") == ":value"
+def test_a_variable_that_is_not_set_is_empty_and_noted() -> None:
+    variables = Variables(VALUES)
+    assert interpolate("${NONE}:$NAME ${EMPTY}${OTHER:-$ALSO}$NONE", variables) == ":value "
+    assert [*variables.unset] == ["NONE", "ALSO"]
 
 
 def test_names_whose_values_were_used_are_noted() -> None:
@@ -112,10 +111,15 @@ def test_a_variable_around_counts_more_than_one_of_the_lines_before() -> None:
         ("A=1\nB='open\n", "^line 2: neither NAME=value nor a comment$"),
         ('\n\nB="x" y\n', "^line 3: neither"),
         ("1A=1\n", "^line 1: neither"),
-        ("A=1\nB=$NONE\n", "^line 2: the variable NONE is not set$"),
         ("{\n", "^line 1: neither"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_variables(text, {})
+
+
+def test_a_file_notes_the_variables_that_are_not_set() -> None:
+    unset: dict[str, None] = {}
+    assert read_variables("A=1\nB=$NONE$A\n", {}, unset) == {"A": "1", "B": "1"}
+    assert [*unset] == ["NONE"]

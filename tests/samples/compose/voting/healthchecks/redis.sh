@@ -1,0 +1,2 @@
+#!/bin/sh
+exec wget -q -O - http://localhost:6379/
