@@ -5,16 +5,20 @@ tare checks the declared size of an image before it copies the image, and the co
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import re
 import shlex
 import shutil
+import stat
 import zlib
+from collections.abc import Callable
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
@@ -39,6 +43,15 @@ _TAR_OPTIONS = (
     *("--xattrs", "--xattrs-include=*", "--xattrs-exclude=trusted.overlay.*"),
     "--pax-option=exthdr.name=%d/PaxHeaders/%f,delete=atime,delete=ctime",
 )
+# Openers of compressed archives, by the beginning of the file. "BZh" alone could be the name of a tar archive's first
+# file.
+_OPENERS: dict[bytes, Callable[[BufferedReader], BufferedIOBase]] = {
+    rb"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
+    rb"\xfd7zXZ\0": lzma.LZMAFile,
+    rb"BZh[1-9]1AY&SY": bz2.BZ2File,
+}
+_WITHOUT_OPENER = {b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}  # Python 3.11 reads neither
+_MAGIC_BYTES = 10
 _FORM_COUNT = 4  # copies of the unpacked content that need disk space: layers, directory, archive and disk
 # Patterns of skopeo's messages, each with its meaning and a hint. The first match counts.
 _KNOWN_ERRORS = (
@@ -230,20 +243,50 @@ def _pack_root(source: ImageReference, scratch: Path) -> str:
     """
     path, target = Path(source.name), scratch / "layer.tar"
     if is_directory := exists(path) and path.is_dir():
+        _check_folder_size(source, path, scratch)
         pack_folder(path, target)
     elif not is_file(path):
         raise UsageError(f"{source}: there is no such file", "give the path of a directory or a tar file")
     try:
         with (target if is_directory else path).open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            stream = gzip.GzipFile(fileobj=file) if packed else file  # packed or not, a root has the same digest
+            stream = _decompress(file, source)  # compressed or not, a root has the same digest
             return _hash_stream(stream, None if is_directory else target, source.most_bytes)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # bz2 raises OSError without a number
+            raise
         raise UsageError(f"{source}: this is no whole tar file: {error}", "get or build it again") from error
 
 
-def _hash_stream(stream: BinaryIO | gzip.GzipFile, target: Path | None, max_bytes: int) -> str:
+def _decompress(file: BufferedReader, source: ImageReference) -> BufferedIOBase:
+    """Return a file, or a stream of its decompressed bytes; raises UsageError for a compression that tare lacks."""
+    magic = file.read(_MAGIC_BYTES)
+    file.seek(0)
+    if program := _WITHOUT_OPENER.get(magic[:4]):
+        what = f"{source}: is compressed by {program}, and tare reads gzip, xz and bzip2"
+        raise UsageError(what, f"unpack it first: {program} -d {source}")
+    openers = (opener for pattern, opener in _OPENERS.items() if re.match(pattern, magic, re.DOTALL))
+    return next(openers, lambda plain: plain)(file)
+
+
+def _check_folder_size(source: ImageReference, root: Path, scratch: Path) -> None:
+    """Raise TareError if the files of a directory exceed the limit or the disk; holes count, as tar writes zeros."""
+    content_bytes, device, linked = 0, root.stat().st_dev, set[int]()
+    for folder, folders, files in os.walk(root):
+        for name in files:
+            state = os.lstat(f"{folder}/{name}")
+            if not stat.S_ISREG(state.st_mode) or state.st_ino in linked:
+                continue
+            if state.st_nlink > 1:  # tar writes the content of the first link only
+                linked.add(state.st_ino)
+            content_bytes += state.st_size
+            if content_bytes > source.most_bytes:
+                raise too_large_error(source.most_bytes)
+        # tar enters no other file system.
+        folders[:] = [name for name in folders if os.lstat(f"{folder}/{name}").st_dev == device]
+    _check_free_space(source, content_bytes, scratch)
+
+
+def _hash_stream(stream: BufferedIOBase, target: Path | None, max_bytes: int) -> str:
     digest, length = hashlib.sha256(), 0
     with (target or Path(os.devnull)).open("wb") as file:
         while chunk := stream.read(1 << 20):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import gzip
 import hashlib
 import json
+import lzma
 import os
 import stat
 import subprocess
@@ -20,7 +22,7 @@ from oci_made import KIND, file, folder, hard_link, layer, layout, link, write_i
 
 from tare.images import skopeo as copying
 from tare.images.layers import UnpackedSize
-from tare.model.errors import TareError
+from tare.model.errors import TareError, UsageError
 from tare.model.image import ImageReference
 
 pytestmark = CAN_TAKE
@@ -62,7 +64,14 @@ def test_the_digest_is_that_of_the_very_image(kind: str, tmp_path: Path, made: P
     assert copying.check_layers(reference, here, manifest) == UnpackedSize(9, 5)
 
 
-@pytest.mark.parametrize("form", ["folder", "tar", "tar.gz"])
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "tar.gz": gzip.compress,
+    "tar.xz": lzma.compress,
+    "tar.bz2": bz2.compress,
+}
+
+
+@pytest.mark.parametrize("form", ["folder", "tar", *COMPRESSORS])
 def test_a_root_file_system_is_an_image_without_a_program(form: str, tmp_path: Path, scratch: Path) -> None:
     root = tmp_path / "plain"
     (root / "srv").mkdir(parents=True)
@@ -72,8 +81,8 @@ def test_a_root_file_system_is_an_image_without_a_program(form: str, tmp_path: P
     if form != "folder":
         reference = ImageReference("", str(tmp_path / "plain.tar"))
         copying.pack_folder(root, Path(reference.name))
-    if form == "tar.gz":
-        Path(reference.name).write_bytes(gzip.compress(Path(reference.name).read_bytes()))
+    if form in COMPRESSORS:
+        Path(reference.name).write_bytes(COMPRESSORS[form](Path(reference.name).read_bytes()))
     found = taken(reference, scratch)
     assert names(found) == ["srv", "srv/page"]
     assert (found / "srv/page").stat().st_uid == 33
@@ -167,6 +176,55 @@ def test_an_image_that_unpacks_to_more_than_it_may_is_not_unpacked(tmp_path: Pat
     with pytest.raises(TareError, match="the image unpacks to more than 16 MiB"):
         taken(reference, scratch)
     assert not (scratch / "root").exists()
+
+
+def test_a_root_folder_that_is_too_large_is_refused_before_it_is_packed(tmp_path: Path, scratch: Path) -> None:
+    root = tmp_path / "plain"
+    root.mkdir()
+    (root / "sparse").touch()
+    os.truncate(root / "sparse", 200 << 30)
+    with pytest.raises(TareError, match="the image unpacks to more than 8192 MiB"):
+        copying.resolve_digest(ImageReference("", str(root)), scratch)
+    os.truncate(root / "sparse", 1 << 43)
+    with pytest.raises(TareError, match="MiB of disk are free, and it needs 8388608"):
+        copying.resolve_digest(ImageReference("", str(root), most_bytes=1 << 60), scratch)
+    assert list(scratch.iterdir()) == []
+
+
+def test_a_root_folder_counts_links_once_and_no_special_files(tmp_path: Path, scratch: Path) -> None:
+    root = tmp_path / "plain"
+    root.mkdir()
+    (root / "a").write_bytes(bytes(60_000))
+    (root / "b").hardlink_to(root / "a")
+    (root / "c").symlink_to("/dev/zero")
+    os.mkfifo(root / "d")
+    assert copying.resolve_digest(ImageReference("", str(root), most_bytes=100_000), scratch)
+
+
+@pytest.mark.parametrize(
+    ("start", "program"), [(base64.b64decode(ZSTD), "zstd"), (b"\x04\x22\x4d\x18" + bytes(100), "lz4")]
+)
+def test_a_compression_that_tare_lacks_is_refused_by_name(
+    start: bytes, program: str, tmp_path: Path, scratch: Path
+) -> None:
+    (tmp_path / "root.tar").write_bytes(start)
+    with pytest.raises(UsageError, match=f"is compressed by {program}, and tare reads gzip, xz and bzip2") as refused:
+        taken(ImageReference("", f"{tmp_path}/root.tar"), scratch)
+    assert refused.value.hint == f"unpack it first: {program} -d {tmp_path}/root.tar"
+
+
+@pytest.mark.parametrize("form", COMPRESSORS)
+def test_a_truncated_root_file_system_is_refused(form: str, tmp_path: Path, scratch: Path) -> None:
+    packed = COMPRESSORS[form](layer(file("a", os.urandom(200_000))))
+    for name, content in (("cut", packed[:-100_000]), ("changed", packed[:50] + os.urandom(100_000))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UsageError, match="this is no whole tar file"):
+            taken(ImageReference("", f"{tmp_path}/{name}"), scratch)
+
+
+def test_an_archive_whose_first_file_is_named_like_a_compression_is_taken(tmp_path: Path, scratch: Path) -> None:
+    (tmp_path / "root.tar").write_bytes(layer(file("BZh9", b"x")))
+    assert names(taken(ImageReference("", f"{tmp_path}/root.tar"), scratch)) == ["BZh9"]
 
 
 def test_an_image_that_does_not_fit_on_the_disk_is_refused(tmp_path: Path, made: Path, scratch: Path) -> None:
