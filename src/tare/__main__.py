@@ -16,6 +16,7 @@ import typer
 from typer._completion_classes import completion_init
 from typer.main import get_command
 
+from tare.cli.encoding import restart_in_utf8_mode, select_ascii_forms
 from tare.cli.signals import INTERRUPTED, end_at_interrupt
 from tare.model.errors import Fault, SuiteError, TareError
 from tare.model.files import set_umask
@@ -37,6 +38,8 @@ _USUAL_HINTS = {2: "see the commands: tare --help", 3: "see what is usable here:
 
 def main() -> None:
     """Run the command line that this process was started with."""
+    restart_in_utf8_mode()
+    select_ascii_forms()
     set_umask()
     end_at_interrupt()
     from tare.cli.app import app  # noqa: PLC0415 - an interrupt while the libraries load is an interrupt too

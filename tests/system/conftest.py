@@ -39,14 +39,16 @@ def environment(home: Path) -> dict[str, str]:
 
 @pytest.fixture
 def tare(tmp_path: Path, environment: dict[str, str]) -> Call:
-    """Run tare to its end, in the test's folder. `prefix` is a command that runs it."""
+    """Run tare to its end, in the test's folder. `prefix` is a command that runs it; it prints in `encoding`."""
 
-    def call(*argv: str | Path, prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    def call(
+        *argv: str | Path, prefix: tuple[str, ...] = (), encoding: str = "utf-8"
+    ) -> subprocess.CompletedProcess[str]:
         command = (*prefix, str(TARE), *map(str, argv))
         return subprocess.run(
             command,
             capture_output=True,
-            text=True,
+            encoding=encoding,
             check=False,
             timeout=ENOUGH_SECONDS,
             cwd=tmp_path,
