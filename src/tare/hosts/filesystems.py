@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import PurePosixPath
 
 from tare.hosts.exec import TOOLS
 from tare.hosts.host import Host
+from tare.hosts.mounts import deepest_mount
 from tare.model.errors import TareError
 from tare.model.machine import DiskBytes, FileSystem
 
@@ -92,20 +92,11 @@ def _run_tool(host: Host, *argv: str) -> str:
 
 
 def find_mount(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo.
-
-    The format is proc_pid_mountinfo(5). Of several mounts on one mount point, the last one hides the others.
-    """
-    deepest: tuple[int, str, tuple[str, ...]] | None = None
-    for line in mount_info.splitlines():
-        fields, _, rest = line.partition(" - ")
-        folder = PurePosixPath(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields.split()[4]))
-        if PurePosixPath(path).is_relative_to(folder) and (deepest is None or len(folder.parts) >= deepest[0]):
-            kind, _, options = rest.split(maxsplit=2)
-            both = {*fields.split()[5].split(","), *options.split(",")}
-            relevant = tuple(sorted(option for option in both if option.partition("=")[0] in _RELEVANT_OPTIONS))
-            deepest = len(folder.parts), kind, relevant
-    return deepest[1:] if deepest else None
+    """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo."""
+    if (mount := deepest_mount(mount_info, path)) is None:
+        return None
+    relevant = tuple(sorted(option for option in mount[2] if option.partition("=")[0] in _RELEVANT_OPTIONS))
+    return mount[1], relevant
 
 
 def read_disk_bytes(host: Host) -> DiskBytes:

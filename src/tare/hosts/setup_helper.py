@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tare.hosts.host import Host, Process
+from tare.hosts.mounts import noexec_problem
 from tare.hosts.resident import quote
 from tare.model.errors import TrialFailed
 
@@ -83,8 +84,11 @@ class SetupHelper:
                     answer, answered, *reason = process.read_line(_SECONDS).text.split(" ")
                     if answered == number:
                         return [answer, *reason]
-            except TrialFailed:  # the process has ended or hangs: the next request starts another
+            except TrialFailed as error:  # the process has ended or hangs: the next request starts another
                 self._close()
+                mounts = self._host.read("/proc/self/mountinfo")
+                if problem := noexec_problem(mounts, str(self._programs), "TARE_HOME"):
+                    raise TrialFailed(problem.what, problem.fix) from error
                 raise
 
     def _ensure_process(self) -> Process:

@@ -21,6 +21,7 @@ from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import create_state_folder, state_folder
 from tare.hosts.local import LocalHost, sha256_of
+from tare.hosts.mounts import noexec_problem
 from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.images.build_environment import (
     NO_SPACE_HINT,
@@ -273,12 +274,18 @@ def require_tools(tools: Mapping[str, str], alternative: str = "") -> None:
 
 
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
-    """Return a problem for each tool that this machine lacks to build an image; [] if there is a build root."""
+    """Return a problem for each tool that this machine lacks to build an image, and for folders mounted with noexec.
+
+    A build root has the tools.
+    """
+    mounts = _HOST.read("/proc/self/mountinfo")
+    folders = {"TARE_HOME": str(state_folder()), "TMPDIR": tempfile.gettempdir()}  # builds start programs in both
+    problems = [problem for name, each in folders.items() if (problem := noexec_problem(mounts, each, name))]
     if has_build_root():
-        return []
+        return problems
     recipe = recipe or guest_recipe()
     tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"}
-    return [*find_missing_build_tools(tools), *(LINUX.problems() if recipe.server else ())]
+    return [*problems, *find_missing_build_tools(tools), *(LINUX.problems() if recipe.server else ())]
 
 
 def build_fix(missing: Iterable[Problem]) -> str:

@@ -15,6 +15,7 @@ from tare.hosts.filesystems import (
     select_outermost,
 )
 from tare.hosts.local import LocalHost
+from tare.hosts.mounts import noexec_problem
 from tare.model.machine import DiskBytes, FileSystem
 from tare.model.trial import Output
 
@@ -45,6 +46,19 @@ def test_a_path_is_on_the_deepest_mount_above_it(path: str, found: tuple[str, tu
 
 def test_a_host_that_says_nothing_of_its_mounts_is_no_error() -> None:
     assert find_mount("", "/srv") is None
+
+
+@pytest.mark.parametrize("place", ["mount options", "options of the file system"])
+def test_noexec_is_a_problem_that_names_the_mount_point(place: str, tmp_path: Path) -> None:
+    options, more = ("rw,noexec", "rw") if place == "mount options" else ("rw", "rw,noexec")
+    (tmp_path / "link").symlink_to("/srv/with space/home")
+    mounts = f"1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / /srv/with\\040space {options} - xfs /dev/b {more}\n"
+    problem = noexec_problem(mounts, f"{tmp_path}/link", "TARE_HOME")
+    assert problem is not None
+    assert problem.what == f"{tmp_path}/link: /srv/with space is mounted with noexec, and tare starts programs there"
+    assert problem.fix.startswith("let TARE_HOME name a folder on another file system, or: mount -o remount,exec /srv")
+    assert noexec_problem(mounts, "/srv/without", "TARE_HOME") is None
+    assert noexec_problem("", "/srv", "TARE_HOME") is None
 
 
 def test_links_lead_to_the_file_system_that_is_used() -> None:
