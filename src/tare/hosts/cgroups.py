@@ -16,7 +16,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger, UndoStep
 from tare.hosts.setup_helper import SetupStep
 from tare.model.errors import TareError, TrialFailed
-from tare.model.trial import Limits
+from tare.model.trial import Limits, Problem
 
 _SECONDS = 30.0
 _NEEDED = ("cpu", "cpuset", "memory", "pids")
@@ -61,28 +61,64 @@ class Layout:
 def parse_layout(mounts: str) -> Layout:
     """Parse the layout from the text of /proc/self/mounts; version 1 if it has any of tare's controllers.
 
-    If a tree is mounted several times, the first writable mount counts. Raises TareError if no control groups are
+    If a controller is mounted several times, the first writable mount counts. Raises TareError if no control groups are
     mounted.
     """
     first: dict[str, str] = {}
     others: list[str] = []
     second = ""
-    lines = [line.split()[:4] for line in mounts.splitlines()]
-    groups = [(folder, kind, options.split(",")) for _, folder, kind, options in lines if kind.startswith("cgroup")]
-    # Sandboxes mount a part of a tree read-only for a program, as tare does for its instances.
-    writable = [group for group in groups if "ro" not in group[2]] or groups
-    for folder, kind, options in writable:
+    for folder, (kind, options) in _parse_mounts(mounts).items():
         if kind == "cgroup2":
             second = second or folder
-        if kind == "cgroup":
+        else:
             ours = [name for name in options if name in _CONTROLLERS]
             first |= {name: folder for name in ours if name not in first}
-            others += [] if ours else [folder]
+            others += [] if ours or "ro" in options else [folder]
     if first:
         return Layout(1, first, tuple(others))
     if second:
         return Layout(2, dict.fromkeys(_CONTROLLERS, second))
     raise TareError("no control groups are mounted", "mount them: tare can neither limit nor count without")
+
+
+def _parse_mounts(mounts: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the kind and the options of control group mounts by mount point, the writable ones first."""
+    lines = [line.split()[:4] for line in mounts.splitlines()]
+    # A later mount hides an earlier one on the same mount point.
+    groups = {folder: (kind, options.split(",")) for _, folder, kind, options in lines if kind in ("cgroup", "cgroup2")}
+    # Sandboxes mount a part of a tree read-only for a program, as tare does for its instances.
+    return dict(sorted(groups.items(), key=lambda group: "ro" in group[1][1]))
+
+
+def control_group_problem(host: Host) -> Problem | None:
+    """Return the problem that keeps tare from creating control groups with limits on a host; None if it can."""
+    mounts = host.read("/proc/self/mounts")
+    try:
+        layout = parse_layout(mounts)
+    except TareError as error:
+        return Problem(str(error), error.hint)
+    found = _parse_mounts(mounts)
+    if locked := [root for root in layout.roots if "ro" in found[root][1]]:
+        what = f"control groups are mounted read-only, as in a container: {', '.join(locked)}"
+        return Problem(what, "run tare on the machine itself, or in a container with --privileged --cgroupns=host")
+    available = [name for name in _NEEDED if name in layout.mounts]
+    if layout.version == 2:
+        controllers = host.read(f"{layout.roots[0]}/cgroup.controllers").split()
+        available = [name for name in _NEEDED if name in controllers]
+    if not (missing := [name for name in _NEEDED if name not in available]):
+        return None
+    if available and (layout.version == 1 or any(kind == "cgroup" for kind, _ in found.values())):
+        what = f"control groups of version {layout.version} have only {', '.join(available)}, not {', '.join(missing)}"
+        fix = "boot with all controllers in one version, such as systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all"
+        return Problem(what, fix)
+    what = f"control groups lack {', '.join(missing)}"
+    return Problem(what, f"boot with {' '.join(f'cgroup_enable={name}' for name in missing)}, or delegate them to tare")
+
+
+def require_control_groups(host: Host) -> None:
+    """Raise TareError if tare cannot create control groups on a host: every trial would fail."""
+    if problem := control_group_problem(host):
+        raise TareError(problem.what, problem.fix)
 
 
 class Mount(NamedTuple):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from tare.hosts.cgroups import control_group_problem
 from tare.hosts.distributions import distribution_of, find_missing_tools, localize_problems
 from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
@@ -97,7 +98,7 @@ def find_installable(
 
 
 def find_tare_problems() -> tuple[Problem, ...]:
-    """Return the problems of tare itself on this machine: missing tools, and no means to build images."""
+    """Return the problems of tare itself here: missing tools, no control groups, and no means to build images."""
     here = LocalHost()
     # Only root may list the folder that has the root for builds: other users get no answer that may be wrong.
     hidden = state_folder().exists() and not os.access(state_folder(), os.R_OK)
@@ -106,4 +107,5 @@ def find_tare_problems() -> tuple[Problem, ...]:
     if building and not combined_fix(problems):
         what = "; ".join(dict.fromkeys(each.what for each in building))
         problems = (Problem(f"no image can be built: {what}", build_fix(building)),)
-    return (*find_missing_tools(here), *problems)
+    groups = control_group_problem(here)
+    return (*find_missing_tools(here), *((groups,) if groups else ()), *problems)

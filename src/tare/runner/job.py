@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 
 from tare import __version__
 from tare.hosts.awake import falls_asleep
+from tare.hosts.cgroups import require_control_groups
 from tare.hosts.distributions import require_tools
 from tare.hosts.ledger import ledger_folder, read_pending_undos, shorten_command
 from tare.hosts.local import LocalHost, isolate_mounts
@@ -245,6 +246,8 @@ def execute(job: Job, observe: RunObserver) -> Stop:
     say, writer, before = as_step_reporter(observe), job.writer, job.writer.record
     with lock_this_machine(), _usual_scheduling():
         require_tools(LocalHost())
+        if job.suite.hosts.server is None:
+            require_control_groups(LocalHost())
         require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
         _remove_leftovers(say, observe)
         isolate_mounts()  # the kernel removes all mounts of this namespace if tare is killed
@@ -283,6 +286,8 @@ def _prepare_run(
     """
     say, before, workloads = as_step_reporter(observe), writer.record, tuple(suite.by_name.values())
     with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
+        if suite.hosts.server is not None:
+            require_control_groups(hosts.server)
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
         usable = [stack for stack in suite.stacks if stack.name not in unusable]
