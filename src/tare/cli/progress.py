@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,6 +25,7 @@ from tare.model.units import format_count, format_duration, format_quantity
 from tare.plugins.workload import Workload
 from tare.report.numbers import point, strip_control_characters
 from tare.report.terminal import headline_table
+from tare.report.trial_facts import complete_hint
 from tare.runner.events import (
     BlockBegins,
     BlockEnded,
@@ -61,6 +63,7 @@ class _FirstBlockRow:
     seconds: float
     warms_up: bool
     values: tuple[MeasuredValue, ...] | None = None  # None until they are read
+    failed: bool = False  # whether the command of the latest turn failed
 
 
 @dataclass
@@ -92,14 +95,14 @@ class FirstBlockRows:
         return f"{self._rows[step.stack].workload}: {stack}: {self.describe_latest(step.stack)}"
 
     def describe_latest(self, stack: str) -> str:
-        """Return the values of a stack's latest turn as text; its duration if it has no values."""
+        """Return the values of a stack's latest turn as text; its duration if it has no values, "" if it failed."""
         row = self._rows[stack]
         values = [
             f"{_value_name(each)} {strip_control_characters(format_quantity(each.value, each.unit))}"
             for each in self._read_values(row)
         ]
-        shown = ", ".join(values[:_COLUMNS]) or f"{format_duration(row.seconds)} in its turn"
-        return f"{shown}{' (warm-up)' if row.warms_up else ''}"
+        shown = ", ".join(values[:_COLUMNS]) or _format_turn(row)
+        return shown and f"{shown}{' (warm-up)' if row.warms_up else ''}"
 
     def create_table(self) -> RenderableType:
         """Return the table of the stacks that have had a turn."""
@@ -125,7 +128,8 @@ class FirstBlockRows:
 
     def _read_values(self, row: _FirstBlockRow) -> tuple[MeasuredValue, ...]:
         if row.values is None:
-            row.values = latest_values(self.workloads[row.workload], tuple(row.outputs.values()))
+            values = latest_values(self.workloads[row.workload], tuple(row.outputs.values()))
+            row.values, row.failed = values or (), values is None
         return row.values
 
 
@@ -137,9 +141,14 @@ def _format_value(value: MeasuredValue | None) -> Text:
     return Text(strip_control_characters(format_quantity(value.value, value.unit)) if value else "")
 
 
+def _format_turn(row: _FirstBlockRow) -> str:
+    """Return the duration of a turn; "" if its command failed: a time would look like a result."""
+    return "" if row.failed else f"{format_duration(row.seconds)} in its turn"
+
+
 def _format_remarks(row: _FirstBlockRow, has_values: bool) -> Iterator[str]:
-    if not has_values:
-        yield f"{format_duration(row.seconds)} in its turn"
+    if not has_values and (turn := _format_turn(row)):
+        yield turn
     if row.warms_up:
         yield "warm-up"
 
@@ -154,6 +163,7 @@ class Printer:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.waiting: tuple[PlannedTrial, str, float] | None = None
+        self.folder = Path("RUN")  # of the run, once it has begun
 
     def __call__(self, event: RunEvent) -> None:
         """Print an event of the preparation or the beginning of the run; update `waiting`."""
@@ -172,6 +182,7 @@ class Printer:
                 for problem in problems:
                     self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
             case RunBegins(run, stacks):
+                self.folder = run.folder
                 self._print(f"{format_count(stacks, 'stack')}, results in {run.folder}", "none")
 
     def _print(self, text: str, style: str = "none") -> None:
@@ -221,7 +232,7 @@ class LineProgress(Printer):
             case TurnsBegin(number):
                 self._timing.begin_turns(number)
             case TurnEnded(step, raw):
-                if self._rows and self._rows.add_turn(step, raw):
+                if self._rows and self._rows.add_turn(step, raw) and self._rows.describe_latest(step.stack):
                     self._print(self._rows.describe_turn(step))
             case TrialEnded(trial):
                 self._print_trial(trial)
@@ -233,7 +244,7 @@ class LineProgress(Printer):
         what = "ok" if trial.status == "ok" else f"{trial.status}: {strip_control_characters(trial.reason)}"
         self._print(f"{trial.workload} block {trial.block + 1}: {trial.stack}: {what} ({trial.seconds:.1f} s)")
         if trial.hint:
-            self._print(f"  hint: {strip_control_characters(trial.hint)}")
+            self._print(f"  hint: {complete_hint(trial, self.folder)}")
 
     def _print_block(self) -> None:
         left = self._timing.time_left_after()
@@ -301,7 +312,8 @@ class Screen(Printer):
                     self._rows.add_turn(step, raw)
             case TrialEnded(trial):
                 if trial.status == "failed":
-                    self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", trial.hint))
+                    hint = complete_hint(trial, self.folder)
+                    self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", hint))
             case BlockEnded(run):
                 self._table = CachedTable(headline_table(summarize(run), self.console.width))
 

@@ -26,6 +26,7 @@ from tare.model.units import format_duration, parse_duration, parse_option
 from tare.plugins.feature import call_hooks
 from tare.report.numbers import strip_control_characters
 from tare.report.terminal import cpu_cost_table, describe_conclusion, headline_table, usual_value_table
+from tare.report.trial_facts import complete_hint
 from tare.report.writer import write_report
 from tare.runner.availability import list_usable
 from tare.runner.events import fan_out
@@ -68,7 +69,7 @@ def show_end(run: Run, console: Console, stop: Stop) -> None:
     for trial in failed[: 0 if ok or stop.reason == StopReason.FAILING else 5]:
         console.print(f"failed: {trial.trial}: {strip_control_characters(trial.reason)}", style="red")
         if trial.hint:
-            console.print(f"  hint: {strip_control_characters(trial.hint)}")
+            console.print(f"  hint: {complete_hint(trial, run.folder)}", soft_wrap=True)
     console.print(f"{STOP_TEXTS[stop.reason]}: {ok} trials ok, {len(failed)} failed")
 
 
@@ -94,7 +95,7 @@ def _all_failed_error(run: Run) -> TareError:
         else f"{name}: {strip_control_characters(trial.reason)}"
         for name, trial in last.items()
     ]
-    hints = [strip_control_characters(trial.hint) for trial in last.values() if trial.hint]
+    hints = [complete_hint(trial, run.folder) for trial in last.values() if trial.hint]
     stacks = {trial.stack for trial in run.trials if trial.status == "failed"}
     scope = "every stack fails for one reason" if len(stacks) > 1 else f"on the baseline {stacks.pop()}"
     what = f"nothing could be measured: {scope}: {'; '.join(reasons)}"

@@ -17,7 +17,7 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.run_folder import Run, load_raw
 from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
-from tare.report.trial_facts import CommandGroup, describe_turns, group_commands, limit_rows
+from tare.report.trial_facts import CommandGroup, complete_hint, describe_turns, group_commands, limit_rows
 from tare.statistics.cpu_costs import counted_unit, cpu_usage
 from tare.statistics.outcomes import add_file_system_cautions
 from tare.telemetry.parquet import count_samples, telemetry_files
@@ -44,7 +44,7 @@ def show(
     by_name = {each.trial: each for each in trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
-    _print_trial(by_name[trial], console, all_turns)
+    _print_trial(by_name[trial], run, console, all_turns)
     for record in loaded.record.workloads:
         if record.name == by_name[trial].workload and record.turns:
             console.print(describe_turns(record), soft_wrap=True)
@@ -128,10 +128,10 @@ def _list_trials(trials: Sequence[Trial]) -> None:
     create_console(_PIPED).print(table)
 
 
-def _print_trial(trial: Trial, console: Console, all_turns: bool) -> None:
+def _print_trial(trial: Trial, folder: Path, console: Console, all_turns: bool) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
-        console.print(f"hint: {trial.hint}", soft_wrap=True)
+        console.print(f"hint: {complete_hint(trial, folder)}", soft_wrap=True)
     _print_values(trial, console)
     marks = ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
     console.print(f"timeline: {marks or 'none, as another trial of the block started the instance'}")

@@ -49,11 +49,15 @@ def rising_check(noun: str, minimum: int, maximum: int) -> Callable[[tuple[int, 
 EachOnce = Annotated[tuple[_Value, ...], AfterValidator(check_unique)]
 
 
+class UnexpectedLabels(TrialFailed):
+    """Outputs are missing or have other labels, as in an incomplete round."""
+
+
 def check_labels(raw: Sequence[RawOutput], labels: Sequence[str]) -> None:
-    """Raise TrialFailed unless the outputs have exactly these labels, in this order."""
+    """Raise UnexpectedLabels unless the outputs have exactly these labels, in this order."""
     found = [each.label for each in raw]
     if found != list(labels):
-        raise TrialFailed(f"expected outputs of {list(labels)}, found {found}")
+        raise UnexpectedLabels(f"expected outputs of {list(labels)}, found {found}")
 
 
 def as_output(raw: RawOutput) -> Output:

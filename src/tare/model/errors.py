@@ -20,6 +20,9 @@ _QUOTED_FIRST, _QUOTED_LAST = 300, 150  # characters from the beginning and the 
 # Ratio of `difflib`. Its default of 0.6 for whole names is too low for parts: two short words often reach it by chance.
 _PART_SIMILARITY = 0.75
 
+# Command in the hint of a failed trial. `tare.report.trial_facts.complete_hint` fills in the run and the trial.
+SHOW_COMMAND = "`tare show RUN TRIAL`"
+
 
 class TareError(Exception):
     """Error that the user can act on: a message that states the problem, and a hint that states the remedy."""

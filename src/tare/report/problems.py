@@ -267,7 +267,12 @@ def describe_readiness(summary: Summary) -> list[str]:
     sentences = []
     for workload in summary.workloads:
         cells = [cell for cell in summary.cells_of(workload) if cell.metric == SERVICE_READY and cell.mean is not None]
-        ready = sorted((cell.mean or 0.0, cell.stack) for cell in cells if cell.stack != summary.control)
+        # The value of the table of usual values, so that one report has one figure.
+        ready = sorted(
+            (cell.mean or 0.0 if cell.usual is None else cell.usual, cell.stack)
+            for cell in cells
+            if cell.stack != summary.control
+        )
         if not ready:
             continue
         known = [f"{format_duration(seconds)} ({stack})" for seconds, stack in ready]

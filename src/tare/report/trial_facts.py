@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tare.loads.density import DensityStop
-from tare.model.errors import UsageError
+from tare.model.errors import SHOW_COMMAND, UsageError
 from tare.model.run_folder import Run, WorkloadRecord, load_raw
 from tare.model.trial import LimitsCheck, LoweredSetting, RawOutput, Trial
 from tare.model.units import format_size
-from tare.report.numbers import cut
+from tare.report.numbers import cut, strip_control_characters
 
 _SWEEP, _END = "instances", "end: "
 _MAX_LETTERS = 300
@@ -33,6 +35,12 @@ def density_stops(run: Run, record: WorkloadRecord) -> tuple[str, ...]:
         for stack, found in counted.items()
         for text, times in found.most_common()
     )
+
+
+def complete_hint(trial: Trial, folder: Path) -> str:
+    """Return the hint of a failed trial of the run in `folder`, with the command that shows its raw output in full."""
+    command = f"`tare show {shlex.quote(str(folder))} {trial.trial}`"
+    return strip_control_characters(trial.hint.replace(SHOW_COMMAND, command))
 
 
 def load_raw_output(run: Run, trial: Trial) -> tuple[RawOutput, ...]:

@@ -46,7 +46,7 @@ _CURL = (
     *("curl", "--silent", "--show-error", "--globoff", "--path-as-is", "--noproxy", "*", "--max-time", "5"),
     *("--output", "/dev/null", "--write-out", "%{http_code}"),
 )
-_HINT = "see its raw output"
+_HINT = "`tare show` has its raw output"
 _MAX_QUOTED_CHARACTERS = 200
 _MAX_LINES = 200  # of a server's output: access logs of a load may have gigabytes
 

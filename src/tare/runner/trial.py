@@ -19,7 +19,7 @@ from tare.hosts.filesystems import (
     read_file_systems,
     read_used_file_systems,
 )
-from tare.model.errors import TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
+from tare.model.errors import SHOW_COMMAND, TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
 from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
@@ -53,7 +53,8 @@ from tare.telemetry.turn_usage import TurnBoundary, create_boundary
 
 FinishedTrial = tuple[Trial, tuple[RawOutput, ...]]
 _OUT_OF_MEMORY = re.compile("annot allocate memory|ut of memory")
-_MORE_MEMORY_HINT = "it may want more memory than the instance has: [limits] memory; see its raw output"
+_OUTPUT_HINT = "`tare show` has its raw output"
+_MORE_MEMORY_HINT = "it may want more memory than the instance has: [limits] memory; `tare show` has its raw output"
 _UNTESTED = Caution("never-run", "tare's tests have run this technology only against a program that stands in for it")
 
 
@@ -272,7 +273,7 @@ class TrialRun:
 
     def _abort(self, reason: str, hint: str = "", status: Status = "failed") -> None:
         """Record the first reason, and remove the instance at once: it would disturb the stacks that still run."""
-        self.log.fail(reason, hint, status)
+        self.log.fail(reason, hint.replace("`tare show`", SHOW_COMMAND), status)
         self.live = None
         with suppress(Exception):  # the reason is known already
             self._close()
@@ -352,9 +353,9 @@ class TrialRun:
         log, instance = self.log, live.setup.instance
         # The load may have succeeded all the same: another program on the port can have answered in its place.
         if self._server.failure_reason():
-            raise TrialFailed("the load measured another program than the workload's server", "see its raw output")
+            raise TrialFailed("the load measured another program than the workload's server", _OUTPUT_HINT)
         if self._sidecars.failure_reason():
-            raise TrialFailed("the load measured an application without this service", "see its raw output")
+            raise TrialFailed("the load measured an application without this service", _OUTPUT_HINT)
         live.boundary.end()
         footprint = (self.earlier and self.earlier.footprint) or measure_layer_footprint(live.layers[0])
         if self._running:

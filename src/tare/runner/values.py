@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
+from tare.loads.parsing import UnexpectedLabels
 from tare.model.errors import TrialFailed
 from tare.model.trial import SERVICE_READY, MeasuredValue, Metric, RawOutput, Trial, Value
 from tare.model.units import to_singular
@@ -55,10 +56,11 @@ def service_ready_values(seconds: float | None) -> tuple[MeasuredValue, ...]:
     return () if seconds is None else (MeasuredValue(SERVICE_READY, None, seconds, "s", "lower"),)
 
 
-def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[MeasuredValue, ...]:
+def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[MeasuredValue, ...] | None:
     """Return preliminary values of an unfinished trial for the display, from the latest output of each label.
 
-    Warm-up outputs count, too. Empty if the outputs cannot be parsed, for example because the round is incomplete.
+    Warm-up outputs count, too. Empty if the outputs cannot be parsed, for example because the round is incomplete;
+    None if a command failed.
     """
     if workload.rounds == 1 or workload.is_adaptive:
         return ()
@@ -66,6 +68,10 @@ def latest_values(workload: Workload, latest: Sequence[RawOutput]) -> tuple[Meas
     try:
         values = _reject_impossible(workload, workload.parse([replace(each, warm_up=False) for each in latest]))
         return tuple(_average_turns(metrics[each.metric], [each]) for each in values)
+    except UnexpectedLabels:
+        return ()
+    except TrialFailed:
+        return None
     except Exception:  # noqa: BLE001 - a plug-in's parser may raise anything; `read_values` reports it at the trial's end
         return ()
 

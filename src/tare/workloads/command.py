@@ -62,6 +62,8 @@ _ASKS_FOR_INPUT = re.compile(  # not every line with `stdin`: gzip calls its inp
     re.IGNORECASE,
 )
 _NO_FILE = re.compile(r"no such file or directory|(?:can't|cannot) open", re.IGNORECASE)
+_CANNOT_START = re.compile(r"permission denied|cannot execute|exec format error", re.IGNORECASE)
+_CANNOT_EXECUTE = 126  # exit code of shells and env for a file that cannot be executed
 _NOT_FOUND = 127  # exit code of shells and env for a missing program
 _PROGRAM = re.compile(
     r"env: (?:can't execute )?['\u2018](?P<of_env>[^'\u2019\n]+)['\u2019]: No such file"
@@ -122,9 +124,10 @@ def _choose_hint(code: int, printed_text: str, is_foreign_image: bool) -> str:
     if code < 128 and _NO_FILE.search(printed_text):
         files = "--file PATH puts a file of this machine into the image as /srv/PATH ([image.files] in a suite)"
         return f"{files}; {_OUTPUT_HINT}"
-    if code < 128 and not printed_text.strip():  # some programs fail silently without a terminal
-        return f"{_NO_INPUT}; {others}"
-    return f"{_OUTPUT_HINT}; {others}"
+    if code == _CANNOT_EXECUTE or (code < 128 and _CANNOT_START.search(printed_text)):
+        return _OUTPUT_HINT  # to accept this exit code would measure nothing
+    is_silent = code < 128 and not printed_text.strip()  # some programs fail silently without a terminal
+    return f"{_NO_INPUT if is_silent else _OUTPUT_HINT}; {others}"
 
 
 def _describe_missing_program(program: str, is_foreign_image: bool) -> str:

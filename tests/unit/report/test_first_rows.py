@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
@@ -93,6 +94,15 @@ def test_a_round_that_is_not_whole_yet_tells_how_long_a_turn_took() -> None:
     assert drawn(rows)[:2] == ["rate 1 ↑ rate 50 ↑", "native 100 requests/s 2k requests/s"]
     rows.add_turn(step("native", "pair"), RawOutput("get", (), "110", 0.03))
     assert drawn(rows)[1] == "native 110 requests/s 2k requests/s"
+
+
+def test_no_time_is_shown_of_a_command_that_failed() -> None:
+    rows = FirstBlockRows({"sysbench": UserCommand()})
+    failed = replace(sample("native")[-1], warm_up=True)
+    failed = replace(failed, text=re.sub(r"exit \d+\n", "exit 1\n", failed.text))
+    assert rows.add_turn(step("native"), failed)
+    assert drawn(rows)[0] == "native warm-up"
+    assert rows.describe_latest("native") == ""
 
 
 @pytest.mark.parametrize("odd", [Pair(rounds=1), type("Odd", (Pair,), {"is_adaptive": True})(), Wrong()])

@@ -146,6 +146,22 @@ def test_a_hint_speaks_of_standard_input_only_where_the_command_does(errors: str
     assert failure("", errors, 2).hint.startswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("code", "errors"),
+    [
+        (126, "sh: 1: /srv/p: Permission denied\n"),
+        (126, ""),
+        (1, "cat: /etc/shadow: Permission denied\n"),
+        (2, "sh: 1: cannot execute: required file not found\n"),
+        (2, "cat: FILE: No such file or directory\n"),
+    ],
+)
+def test_no_exit_code_is_accepted_with_which_nothing_is_measured(code: int, errors: str) -> None:
+    hint = failure("", errors, code).hint
+    assert "exit_codes" not in hint
+    assert "`tare show` has the whole output" in hint
+
+
 def test_a_signal_is_named_and_the_one_of_a_lack_of_memory_hints_at_it() -> None:
     failed = failure("", "", 137)
     assert str(failed) == "bench: ended by signal 9: it printed nothing"
