@@ -179,6 +179,12 @@ class Decisions:
         settled = finished | self._hopeless_cells()
         return bool(finished) and not any(self._open_cells(record.name, settled) for record in self.workloads)
 
+    def have_all_failed(self) -> bool:
+        """Return whether every stack but the baseline and its control never succeeds in any workload."""
+        others = {stack for stack in self.stacks if stack not in (self.baseline, self.control)}
+        cells = {(record.name, stack) for record in self.workloads for stack in others}
+        return bool(cells) and cells <= self._hopeless_cells()
+
     def expected_decisions(self) -> Mapping[str, float]:
         """Return the expected number of decisions from one more block of each workload.
 
@@ -239,12 +245,17 @@ class Decisions:
         return set() if self.all_blocks else self._confirmed_cells()
 
     def _open_cells(self, workload: str, settled: set[CellKey]) -> set[CellKey]:
-        """Return the open cells of a workload; if no other stack can be compared, that of the A/A control."""
+        """Return the open cells of a workload; if no other stack is usable here, that of the A/A control.
+
+        None if all other stacks fail: the rest of the budget would go into the baseline against itself.
+        """
         hopeless = self._hopeless_cells()
         if (workload, self.baseline) in hopeless:  # no stack can be compared
             return set()
         cells = {(workload, stack) for stack in self.stacks if stack not in (self.baseline, self.control)}
-        comparable = cells - hopeless or {(workload, self.control)} - hopeless
+        comparable = cells - hopeless
+        if not comparable and all(self._is_skipped(*cell) for cell in cells):
+            comparable = {(workload, self.control)} - hopeless
         return comparable - settled
 
     def decided_cells(self) -> set[CellKey]:

@@ -187,7 +187,10 @@ class RunLoop:
     def run(self) -> Stop:
         """Run the remaining blocks; return why the loop stopped."""
         with closing(self._block_runner):
-            return self._run_blocks()
+            stop = self._run_blocks()
+        if stop.reason == StopReason.PLAN and self._remaining and self._decisions.have_all_failed():
+            self._observe(WarningIssued(f"all stacks fail but the baseline {self._work.suite.baseline}"))
+        return stop
 
     def _run_blocks(self) -> Stop:
         self._warn_of_shortfall(self._decisions.select_needed_blocks(self._remaining, self._estimates.seconds_of))
@@ -216,7 +219,7 @@ class RunLoop:
             if not self._recorded.issuperset(step.trial for step in block.trials):
                 # The block ended early: the command never ends on the baseline. Later blocks would time out as well.
                 self._remaining = tuple(each for each in self._remaining if each.workload != block.workload)
-            if block.index == 0 and all(each.index for each in self._remaining):
+            if block.index == 0:
                 self._warn_of_shortfall(self._remaining)
             self._plan_needed_blocks(more_past=1)
         all_decided = reason == StopReason.PLAN and self._decisions.are_complete()
@@ -292,8 +295,11 @@ class RunLoop:
             self._observe(TrialEnded(trial))
 
     def _warn_of_shortfall(self, blocks: Sequence[Block]) -> None:
-        """Warn if the budget is too short for intervals: before the first block, and again with measured durations."""
-        if blocks and self._work.budget_seconds is not None:
+        """Warn if the budget is too short for intervals.
+
+        Only once each workload had its first block: before, the estimates were wrong in nearly every run of 10 s.
+        """
+        if blocks and all(block.index for block in blocks) and self._work.budget_seconds is not None:
             references = (self._work.suite.baseline, self._work.suite.control)
             if short := find_shortfall(blocks, self._estimates, references, self._schedule.remaining_seconds()):
                 self._observe(WarningIssued(f"the budget is {short}"))

@@ -6,7 +6,7 @@ import re
 import resource
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +22,7 @@ from tare.model.machine import Facts
 from tare.model.run_folder import RunWriter, load_raw
 from tare.model.trial import LimitsCheck, LimitsSpec, ObservedLimits, Problem, RawOutput
 from tare.plugins.workload import MeasurementContext
-from tare.runner.events import RunEvent, TrialBegins
+from tare.runner.events import RunEvent, TrialBegins, TrialEnded, WarningIssued
 from tare.runner.sanity_checks import time_cautions
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan, plan_to_run
@@ -283,6 +283,54 @@ def test_a_block_over_budget_is_left_out_and_a_shorter_one_still_runs(bench: Ben
         ("startup", 1): 2,
         ("startup", 2): 2,
     }
+
+
+@dataclass
+class Listener:
+    """Observer that keeps the warnings of a run, each with the number of trials before it."""
+
+    ended: int = 0
+    warnings: list[tuple[int, str]] = field(default_factory=list)
+
+    def __call__(self, event: RunEvent) -> None:
+        self.ended += isinstance(event, TrialEnded)
+        if isinstance(event, WarningIssued):
+            self.warnings.append((self.ended, event.text))
+
+
+def test_a_budget_is_called_too_short_only_after_measured_blocks(bench: Bench) -> None:
+    # The estimate of a block is seconds, and a fake takes milliseconds: all 30 blocks fit.
+    quick = Listener()
+    assert replace(bench, watcher=quick).work(suite("a:", "b:", blocks=30), budget=30.0) != "budget"
+    assert quick.warnings == []
+
+
+def test_a_budget_that_is_too_short_is_reported_after_the_first_blocks(bench: Bench) -> None:
+    short = Listener()
+    assert replace(bench, watcher=short).work(suite("a:", "b:", blocks=30, workloads=("dhrystone",)), budget=1e-9)
+    [(trials, text)] = short.warnings
+    assert trials == 3  # a, b and the control
+    assert text.startswith("the budget is too short for the 5 blocks that an interval of dhrystone needs (about ")
+    assert "leave" not in text  # the only workload, and the only stack to compare
+
+
+def test_a_run_ends_when_every_other_stack_has_failed_for_good(bench: Bench) -> None:
+    heard = Listener()
+    bad = ('bad: fails = "start"', 'worse: fails = "crash"')
+    what = suite("good:", *bad, blocks=30, workloads=("dhrystone",))
+    assert replace(bench, watcher=heard).work(what) == "plan"
+    assert Counter((trial.stack, trial.status) for trial in bench.trials) == {
+        ("good", "ok"): 3,
+        ("bad", "failed"): 3,
+        ("worse", "failed"): 3,
+    }
+    assert [text for _, text in heard.warnings] == ["all stacks fail but the baseline good"]
+
+
+def test_a_run_of_the_baseline_alone_compares_it_with_itself(bench: Bench) -> None:
+    missing = {"no": (Problem("it is not installed", "install it"),)}
+    bench.work(suite("good:", "no:", blocks=6, workloads=("dhrystone",)), missing)
+    assert len(by_stack(bench.trials, "good")) >= 5
 
 
 def test_a_budget_that_is_enough_changes_nothing(bench: Bench) -> None:
