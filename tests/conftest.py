@@ -44,6 +44,8 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 _left: dict[str, HostInventory] = {}  # by the test after which it was there
+# Numbers of runs that somebody else on this machine had. What such a run leaves when it is killed, no test can remove.
+_of_others: set[int] = set()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -168,10 +170,11 @@ def _state() -> HostInventory:
 
 
 def _is_anothers(kind: str, name: str) -> bool:
-    """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has now."""
+    """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has had."""
     text = _read_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
-    numbers = (int(number, 16) & _MOST_PID for number in _OF_A_RUN.findall(text))
-    return bool(_OF_THE_LAB.search(text)) or any(_lives_elsewhere(number) for number in numbers)
+    numbers = {int(number, 16) & _MOST_PID for number in _OF_A_RUN.findall(text)}
+    _of_others.update(number for number in numbers if _lives_elsewhere(number))
+    return bool(_OF_THE_LAB.search(text)) or not _of_others.isdisjoint(numbers)
 
 
 def _lives_elsewhere(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tare.loads.http import create_page
 from tare.loads.knee import KneeLoad
 from tare.loads.latency import LatencyLoad
 from tare.model.errors import TrialFailed
+from tare.model.files import read_text
 from tare.model.trial import RawOutput, Service, Trial
 from tare.plugins.workload import Workload
 from tare.runner.block import BlockRunner
@@ -136,11 +138,21 @@ class Micro(LatencyLoad):
 
 
 def _processes(word: str) -> Iterable[int]:
-    """Find the processes with an argument."""
+    """Find the processes with an argument that this process has started: others may test on the same machine."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         arguments = path.read_bytes().split(b"\0") if path.exists() else []
-        if word.encode() in arguments and arguments[0] in (SERVER.encode(), b"wrk"):
+        if word.encode() in arguments and arguments[0] in (SERVER.encode(), b"wrk") and _is_ours(int(path.parent.name)):
             yield int(path.parent.name)
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether a process is in a control group of this run, or this process is its ancestor."""
+    if f"tare-{os.getpid():x}-" in read_text(f"/proc/{pid}/cgroup"):
+        return True
+    while pid > 1 and pid != os.getpid():
+        parent = re.search(r"^PPid:\t(\d+)$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
+        pid = int(parent[1]) if parent else 0
+    return pid == os.getpid()
 
 
 @contextmanager

@@ -131,6 +131,23 @@ def test_the_initrd_has_the_same_bytes_whenever_it_is_made(image: Image, tmp_pat
     assert made == image.initrd.read_bytes()
 
 
+def test_two_builds_of_a_recipe_with_the_same_packages_have_the_same_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, built = Recipe(server=False), []
+    for name, umask in (("one", 0o022), ("two", 0o077)):
+        monkeypatch.setenv("TARE_HOME", str(tmp_path / name))
+        before = os.umask(umask)
+        try:
+            built.append(ensure_image(print, recipe))
+        finally:
+            os.umask(before)
+    one, two = built
+    assert one.packages == two.packages  # otherwise the mirror has changed meanwhile
+    assert one.initrd.read_bytes() == two.initrd.read_bytes()
+    assert one.digest == two.digest
+
+
 @pytest.mark.parametrize("name", ["docker", "podman"])
 def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str, image: Image, tmp_path: Path) -> None:
     host, engine = LocalHost(), registry.find("technologies", name)()

@@ -45,7 +45,7 @@ def test_no_image_is_built_where_no_program_starts(
     folder = tmp_path / "elsewhere"
     folder.mkdir()
     environment |= {"TARE_HOME": str(tmp_path / "fresh"), variable: str(folder)}
-    done = tare("image", "--workload", "startup", prefix=mounted(folder, "noexec"))
+    done = tare("image", prefix=mounted(folder, "noexec"))
     assert done.returncode == 3
     assert done.stderr.endswith(f"error: cannot build the image: {noexec(folder, folder, variable)}")
     assert list(folder.rglob("tare-*")) == []

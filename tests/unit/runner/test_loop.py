@@ -22,7 +22,7 @@ from tare.model.machine import Facts
 from tare.model.run_folder import RunWriter, load_raw
 from tare.model.trial import LimitsCheck, LimitsSpec, ObservedLimits, Problem, RawOutput
 from tare.plugins.workload import MeasurementContext
-from tare.runner.events import RunEvent, TrialBegins, TrialEnded, WarningIssued
+from tare.runner.events import RunEvent, TrialBegins, WarningIssued
 from tare.runner.sanity_checks import time_cautions
 from tare.statistics.summarize import summarize
 from tare.suites.plan import plan, plan_to_run
@@ -286,16 +286,15 @@ def test_a_block_over_budget_is_left_out_and_a_shorter_one_still_runs(bench: Ben
 
 
 @dataclass
-class Listener:
-    """Observer that keeps the warnings of a run, each with the number of trials before it."""
+class Listener(Watcher):
+    """Watcher that also keeps the warnings of a run, each with the number of trials before it."""
 
-    ended: int = 0
     warnings: list[tuple[int, str]] = field(default_factory=list)
 
     def __call__(self, event: RunEvent) -> None:
-        self.ended += isinstance(event, TrialEnded)
+        super().__call__(event)
         if isinstance(event, WarningIssued):
-            self.warnings.append((self.ended, event.text))
+            self.warnings.append((len(self.ended), event.text))
 
 
 def test_a_budget_is_called_too_short_only_after_measured_blocks(bench: Bench) -> None:
