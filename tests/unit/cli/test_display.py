@@ -17,9 +17,11 @@ from waiting import wait_until
 
 from tare.cli.console import CachedTable
 from tare.cli.progress import LineProgress, Screen, show_progress
+from tare.model.errors import SHOW_COMMAND
 from tare.model.run_folder import Run
 from tare.model.trial import RawOutput, Trial, Value
 from tare.plugins.workload import Workload
+from tare.report.trial_facts import complete_hint
 from tare.runner.events import (
     BlockBegins,
     BlockEnded,
@@ -333,3 +335,15 @@ def test_names_with_brackets_do_not_break_the_screen() -> None:
     text = drawn(view, console)
     assert "[/]odd" in text
     assert "next [bold" in text
+
+
+def test_the_hint_of_a_failure_names_the_command_that_shows_it() -> None:
+    console, file = plain()
+    lines = LineProgress(console)
+    begin(lines)
+    hint = f"{SHOW_COMMAND} has its raw output"
+    failed = replace(run_of_two_blocks().trials[0], status="failed", reason="it ended", hint=hint)
+    lines(TrialEnded(failed))
+    folder = run_of_two_blocks().folder
+    assert lines_of(file.getvalue())[-1] == f"  hint: `tare show {folder} {failed.trial}` has its raw output"
+    assert complete_hint(failed, Path("a b")) == f"`tare show 'a b' {failed.trial}` has its raw output"
