@@ -3,22 +3,25 @@
     lanes.py engines alone runs check
 
 Each of two lanes takes the next target when it is done with the one before: long ones come first, so that the lanes end
-at about the same time. What a target prints goes to a file in FOLDER.
+at about the same time. While the tests of another checkout have the engines, the target that needs them comes last.
+What a target prints goes to a file in FOLDER.
 """
 
 from __future__ import annotations
 
+import fcntl
 import re
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(".venv/tests")
+ENGINES, ENGINES_LOCK = "engines", Path("/run/lock/engines-of-tests")  # see tests/lab/with-engines
 _LANES = 2  # each target keeps about one CPU busy
 _EVERY_SECONDS = 30.0
 _TAIL_LINES = 40
@@ -80,8 +83,8 @@ def main(targets: Sequence[str]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     running: dict[str, Path] = {}
-    waiting = iter(targets)  # which each lane takes its next target from
-    threads = [threading.Thread(target=_lane, args=(waiting, running, outcomes)) for _ in range(_LANES)]
+    waiting, taking = list(targets), threading.Lock()  # which each lane takes its next target from
+    threads = [threading.Thread(target=_lane, args=(waiting, taking, running, outcomes)) for _ in range(_LANES)]
     for thread in threads:
         thread.start()
     said = began
@@ -101,9 +104,31 @@ def main(targets: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _lane(waiting: Iterator[str], running: dict[str, Path], outcomes: list[Outcome]) -> None:
-    for target in waiting:
+def _lane(waiting: list[str], taking: threading.Lock, running: dict[str, Path], outcomes: list[Outcome]) -> None:
+    while True:
+        with taking:
+            if not waiting:
+                return
+            target = next_target(waiting)
+            waiting.remove(target)
         _run(target, running, outcomes)
+
+
+def next_target(waiting: Sequence[str]) -> str:
+    """Return the first target; the engines' only if no other is left, or if nobody else has the engines."""
+    ready = (target for target in waiting if target != ENGINES or not _is_held(ENGINES_LOCK))
+    return next(ready, waiting[0])
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nobody has ever used engines here
+        return False
+    return False
 
 
 def _run(target: str, running: dict[str, Path], outcomes: list[Outcome]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import lanes
@@ -44,6 +45,17 @@ def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.Captu
     ]
     assert "SKIPPED [9] tests/unit/test_z.py:7: no KVM" in before
     assert "checked" in Path(".venv/tests/bad.txt").read_text()  # what follows a failure in a target runs, too
+
+
+def test_the_engines_of_another_checkout_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "ENGINES_LOCK", tmp_path / "lock")
+    waiting = ["engines", "good", "tests"]
+    assert lanes.next_target(waiting) == "engines"  # nobody has ever had them
+    with (tmp_path / "lock").open("w") as file:
+        assert lanes.next_target(waiting) == "engines"
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert lanes.next_target(waiting) == "good"
+        assert lanes.next_target(["engines"]) == "engines"  # it waits itself, with nothing else to do
 
 
 def test_without_a_failure_the_command_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
