@@ -299,13 +299,13 @@ class Listener(Watcher):
 
 def test_a_budget_is_called_too_short_only_after_measured_blocks(bench: Bench) -> None:
     # The estimate of a block is seconds, and a fake takes milliseconds: all 30 blocks fit.
-    quick = Listener()
+    quick = Listener(bench.watcher.journal)
     assert replace(bench, watcher=quick).work(suite("a:", "b:", blocks=30), budget=30.0) != "budget"
     assert quick.warnings == []
 
 
 def test_a_budget_that_is_too_short_is_reported_after_the_first_blocks(bench: Bench) -> None:
-    short = Listener()
+    short = Listener(bench.watcher.journal)
     assert replace(bench, watcher=short).work(suite("a:", "b:", blocks=30, workloads=("dhrystone",)), budget=1e-9)
     [(trials, text)] = short.warnings
     assert trials == 3  # a, b and the control
@@ -314,7 +314,7 @@ def test_a_budget_that_is_too_short_is_reported_after_the_first_blocks(bench: Be
 
 
 def test_a_run_ends_when_every_other_stack_has_failed_for_good(bench: Bench) -> None:
-    heard = Listener()
+    heard = Listener(bench.watcher.journal)
     bad = ('bad: fails = "start"', 'worse: fails = "crash"')
     what = suite("good:", *bad, blocks=30, workloads=("dhrystone",))
     assert replace(bench, watcher=heard).work(what) == "plan"
