@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -228,17 +228,19 @@ class AdhocSuite:
         files: dict[str, object] = {json.dumps(target): source for target, source in self.files}
         image += [_format_table("[image.files]", files)] if files else []
         tables = [_format_table("[suite]", suite), *image, _format_table("[[workloads]]", settings)]
-        tables += [_format_table("[[workloads.metrics]]", metric) for metric in self._parse_metrics()]
+        tables += [_format_table("[[workloads.metrics]]", metric) for metric in parse_metrics(self.metrics)]
         return _check_unicode("\n".join(tables))
 
-    def _parse_metrics(self) -> Iterator[dict[str, object]]:
-        names: list[str] = []
-        for text in self.metrics:
-            metric = _parse_metric(text)
-            free = (f"{metric['name']}{end}" for end in ("", *(f"-{number}" for number in range(2, 1000))))
-            name = next(each for each in free if each not in names)
-            names.append(name)
-            yield metric | {"name": name}
+
+def parse_metrics(texts: Sequence[str]) -> list[dict[str, object]]:
+    """Return the tables of metrics, whose names are made unique; raises UsageError for an invalid one."""
+    metrics, names = list[dict[str, object]](), list[str]()
+    for text in texts:
+        metric = _parse_metric(text)
+        free = (f"{metric['name']}{end}" for end in ("", *(f"-{number}" for number in range(2, 1000))))
+        names.append(next(each for each in free if each not in names))
+        metrics.append(metric | {"name": names[-1]})
+    return metrics
 
 
 def _block_milliseconds(stacks: int) -> int:
