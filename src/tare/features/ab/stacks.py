@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from tare.cli.try_command import parse_adhoc_suite
 from tare.features.ab.contenders import SHELL, needs_shell
 from tare.features.ab.measurement import Settings
+from tare.model.errors import SuiteError
 from tare.model.units import format_setting
 from tare.suites.suite import Suite
 
@@ -77,7 +78,10 @@ class StackComparison:
                 for each in settings.metrics
             ),
         ]
-        return parse_adhoc_suite("\n".join(filter(None, tables)), "tare ab")
+        try:
+            return parse_adhoc_suite("\n".join(filter(None, tables)), "tare ab")
+        except SuiteError as error:  # each command has a stack, and so a fault of the technology
+            raise SuiteError(tuple(dict.fromkeys(error.faults))) from None
 
     def _words(self, name: str) -> list[str]:
         line = self.lines[name]
@@ -86,7 +90,7 @@ class StackComparison:
 
 def to_slug(name: str) -> str:
     """Return a command's name as the name of a stack in a suite."""
-    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.")[:40] or "x"
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:40] or "x"
 
 
 def _table(head: str, **settings: object) -> str:
