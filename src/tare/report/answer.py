@@ -156,7 +156,7 @@ class Answer:
 
     def markdown(self) -> str:
         """Return the Markdown text for a pull request or the summary of a CI job."""
-        rows = [[column.name for column in self.columns], ["---" for _ in self.columns]]
+        rows = [[escape_markdown(column.name) for column in self.columns], ["---" for _ in self.columns]]
         rows += [[escape_markdown(text) for text in row.texts] for row in self.rows]
         lines = [
             f"### {self.gate.sign}tare {self.command}",

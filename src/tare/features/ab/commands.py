@@ -27,7 +27,7 @@ from tare.features.ab.measurement import Measured, Settings, choose_cpus, compar
 from tare.features.ab.stacks import StackComparison, to_slug
 from tare.features.ab.verdict import FAIL_ON, NOT_TESTED, SLOWER, UNDECIDED, FailOn, Verdict, describe_progress
 from tare.loads.user_load import UserMetric
-from tare.model.errors import UsageError
+from tare.model.errors import TareError, UsageError
 from tare.model.run_folder import Run
 from tare.model.trial import StopReason
 from tare.model.units import parse_duration, parse_margin, parse_option
@@ -91,8 +91,10 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 ) -> None:
     """Compare commands on this machine as it is: which is faster, by how much, and how sure.
 
-    They run in turns, in random order, until each is decided to be slower, faster or equivalent. The exit code is 0 if
-    none is slower than the first, 1 if one is, and 3 if that is undecided.
+    They run in turns, in random order, until each is decided to be slower, faster or equivalent. Slower means that the
+    interval excludes 0, equivalent that it is within the margin. The exit code is 0 if none is slower than the first, 1
+    if one is, 2 for wrong use, and 3 if that is undecided or a command fails. Example: tare ab 'sort FILE' 'sort -u
+    FILE'
     """
     conditions = parse_verdicts(fail_on, FAIL_ON, "verdict", "slower") or ("slower",)
     lines = list(commands or ())
@@ -102,30 +104,50 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     settings = _parse_settings(margin, budget, timeout, exit_codes, metric, input_file)
     settings = replace(settings, warm_up=warm_up, prepare=prepare, cleanup=cleanup, keeps_output=output == "pipe")
     _warn_about_stdin(input_file)
-    if on:
-        _refuse_with_stacks({"--env-a": env_a, "--env-b": env_b, "--cwd-a": cwd_a, "--cwd-b": cwd_b,
-                             "--input": input_file, "--cleanup": cleanup})  # fmt: skip
-        images = {name: image for name, image in zip(names, (from_a, from_b), strict=False) if image}
-        wanted = StackComparison("", dict(zip(names, lines, strict=True)), source, images, tuple(package or ()),
-                                 allow_shell=not no_shell)  # fmt: skip
-        code = _compare_in_stacks(wanted, on, settings, (budget, margin), conditions, export, bisect=bisect)
+    try:
+        if on:
+            _refuse_with_stacks({"--env-a": env_a, "--env-b": env_b, "--cwd-a": cwd_a, "--cwd-b": cwd_b,
+                                 "--input": input_file, "--cleanup": cleanup})  # fmt: skip
+            images = {name: image for name, image in zip(names, (from_a, from_b), strict=False) if image}
+            wanted = StackComparison("", dict(zip(names, lines, strict=True)), source, images, tuple(package or ()),
+                                     allow_shell=not no_shell)  # fmt: skip
+            code = _compare_in_stacks(wanted, on, settings, (budget, margin), conditions, export, bisect=bisect)
+        elif source or from_a or from_b or package:
+            raise UsageError("--from and --package are for commands in stacks", "name the stacks: --on docker")
+        else:
+            changes = {0: (env_a or (), cwd_a), 1: (env_b or (), cwd_b)}
+            contenders = _create_contenders(names, lines, changes, allow_shell=not no_shell)
+            code = _compare_here(contenders, settings, choose_cpus(cpus), conditions, export, bisect=bisect)
+    except TareError as error:
+        if not bisect:
+            raise
+        # A command that cannot be built or started is no slow one: `git bisect` skips this commit.
+        print_status(f"error: {error}", f"hint: {error.hint}")
+        code = NOT_TESTED
+    if code:
         raise typer.Exit(code)
-    if source or from_a or from_b or package:
-        raise UsageError("--from and --package are for commands in stacks", "name the stacks: --on docker")
-    changes = {0: (env_a or (), cwd_a), 1: (env_b or (), cwd_b)}
-    contenders = _create_contenders(names, lines, changes, allow_shell=not no_shell)
+
+
+def _compare_here(  # noqa: PLR0913 - each is an option of the command line
+    contenders: Sequence[Contender],
+    settings: Settings,
+    cpus: Sequence[int],
+    conditions: Sequence[FailOn],
+    export: _Format | None,
+    *,
+    bisect: bool,
+) -> int:
+    """Compare commands on this machine, print the result, and return the exit code."""
     with interruptible(), _progress() as show:
-        measured, floor_bytes = compare_commands(contenders, settings, choose_cpus(cpus), show)
+        measured, floor_bytes = compare_commands(contenders, settings, cpus, show)
     verdict = Verdict(measured, floor_bytes)
-    if not measured.run.trials:
-        raise typer.Exit(INTERRUPTED)
-    _print_verdict(verdict, export)
+    if measured.run.trials:
+        _print_verdict(verdict, export)
+    else:
+        print_status("interrupted before the first block: nothing was compared")
     for warning in measured.warnings:
         print_status(warning)
-    if measured.stop == StopReason.INTERRUPT:
-        raise typer.Exit(INTERRUPTED)
-    if code := verdict.exit_code(conditions, bisect=bisect):
-        raise typer.Exit(code)
+    return INTERRUPTED if measured.stop == StopReason.INTERRUPT else verdict.exit_code(conditions, bisect=bisect)
 
 
 def _name_commands(lines: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -138,7 +160,8 @@ def _name_commands(lines: Sequence[str], names: Sequence[str]) -> list[str]:
         raise UsageError(f"there are {len(names)} names for {len(lines)} commands", "give each command one name")
     all_names = [*names, *_LETTERS[len(names) : len(lines)]]
     slugs = [to_slug(each) for each in all_names]
-    if faulty := [name for name, slug in zip(all_names, slugs, strict=True) if slugs.count(slug) > 1]:
+    faulty = [name for name, slug in zip(all_names, slugs, strict=True) if slugs.count(slug) > 1 or not name.strip()]
+    if faulty:
         raise UsageError(f"-n {faulty[0]}: the name is empty or not unique", "give each command another name")
     return all_names
 
@@ -235,6 +258,8 @@ def _progress() -> Iterator[Callable[[Run], None]]:
 
 def _print_verdict(verdict: Verdict, export: _Format | None, stack: str = "") -> None:
     answer = verdict.answer(stack)
+    if export:  # a CI log shows the verdict, too
+        print_status(*answer.conclusions)
     if export == "json":
         print(answer.document())
     elif export == "markdown":

@@ -129,7 +129,8 @@ class Spawner:
             timeout=timeout,
         )
         if "error" in response:
-            raise TareError(f"{contender.name}: {response['error']}", "check the command")
+            hint = "check that it exists, and the interpreter that its first line (#!) names"
+            raise TareError(f"{contender.name}: {contender.line}: {response['error']}", hint)
         return CommandUsage(**response)
 
     def _request(self, **request: object) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from tare import __version__
 from tare.features.ab.contenders import SHELL, CommandUsage, Contender, Spawner, create_contender, running_spawner
 from tare.hosts.local import LocalHost
 from tare.loads.user_load import UserMetric, read_metrics
-from tare.model.errors import TareError, TrialFailed
+from tare.model.errors import TareError, TrialFailed, UsageError
 from tare.model.run_folder import FORMAT, Run, RunRecord, WorkloadRecord
 from tare.model.trial import (
     WALL_TIME,
@@ -42,6 +42,7 @@ WORKLOAD = "time"
 _BLOCK_SECONDS = 0.2
 _MIN_ROUNDS, _MAX_ROUNDS = 2, 50  # of a block
 _SHELL_RUNS = 20
+_SHELL_FACTOR = 2  # below this multiple of an empty shell's time, noise would leave nothing of a run
 _FIRST, _LATER = "its first run", "a later run"
 _MAX_OUTPUT = 1 << 20  # bytes from which metrics are read
 _USAGE = (
@@ -150,14 +151,28 @@ class Comparison:
         """Run each command for the first time, and the shells that start them; return the seconds of a round."""
         seconds = dict.fromkeys(self._by_stack, 0.0)
         for contender in self._contenders:
-            if contender.uses_shell:
-                self._shells[contender.name] = self._measure_shell(contender)
             files = _stat_arguments(contender, self._settings.stdin)
             for number in range(self._settings.warm_up):
-                seconds[contender.name] = self._run_once(contender, _FIRST if number == 0 else _LATER).wall
+                usage = self._run_once(contender, _FIRST if number == 0 else _LATER)
+                seconds[contender.name] = usage.wall
             self._warn_of_changes(contender, files)
+            if contender.uses_shell:
+                self._learn_shell(contender, usage)
         seconds[self._control] = seconds[self._contenders[0].name]
         return sum(seconds.values())
+
+    def _learn_shell(self, contender: Contender, usage: CommandUsage) -> None:
+        """Measure the shell of a command, whose last run is given; warn if the shell may hide what happens."""
+        shell = self._measure_shell(contender)
+        if usage.wall >= _SHELL_FACTOR * shell.wall:
+            self._shells[contender.name] = shell
+        else:
+            what = f"{contender.name} takes hardly longer than its shell ({1000 * shell.wall:.1f} ms), which counts"
+            self._warn(what, "let it do more, or start it without a shell: -N")
+        if "|" in contender.line and usage.errors.strip():
+            printed = usage.errors.strip().rpartition("\n")[2][:200]
+            what = f"{contender.name} succeeds, and prints an error: {printed}"
+            self._warn(what, "a pipe has the exit code of its last command: bash -o pipefail -c '…' has that of all")
 
     def _measure_shell(self, contender: Contender) -> CommandUsage:
         """Return the usage of a shell that does nothing: the medians of several runs."""
@@ -319,11 +334,11 @@ def compare_commands(
 def choose_cpus(count: int) -> tuple[int, ...]:
     """Return the last CPUs that this process may use, as the first ones have more interrupts.
 
-    Raises TareError if there are fewer.
+    Raises UsageError if there are fewer.
     """
     usable = sorted(os.sched_getaffinity(0))
     if count > len(usable):
-        raise TareError(f"--cpus {count}: this process may use {len(usable)}", "ask for fewer CPUs")
+        raise UsageError(f"--cpus {count}: this process may use {len(usable)}", "ask for fewer CPUs")
     return tuple(usable[-count:])
 
 

@@ -153,9 +153,12 @@ def main() -> None:
         try:
             response = run(request)
         except OSError as error:
-            response = {"error": f"{error.filename or request['argv'][0]}: {error.strerror}"}
-        marshal.dump(response, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+            response = {"error": f"cannot be started: {error.strerror}"}
+        try:
+            marshal.dump(response, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # tare was interrupted, and has ended
+            os._exit(0)  # the usual end would try to flush again
 
 
 if __name__ == "__main__":

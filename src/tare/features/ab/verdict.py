@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tare.features.ab.measurement import Measured
 from tare.model.run_folder import Run
-from tare.model.trial import StopReason
+from tare.model.trial import WALL_TIME, StopReason
 from tare.model.units import format_count, format_duration, format_quantity
 from tare.report.answer import Answer, AnswerColumn, AnswerRow
 from tare.report.numbers import GLYPHS, format_interval, format_percent, format_ratio, is_factor, join_names
@@ -52,12 +52,11 @@ class Verdict:
 
     def exit_code(self, fail_on: Collection[FailOn], *, bisect: bool) -> int:
         """Return 1 if a comparison ends as `fail_on` says, 3 (or 125) if that is undecided, else 0."""
-        failing = {"slower": ("worse",), "different": ("better", "worse"), "undecided": ("undecided", "too few blocks")}
-        verdicts = {cell.verdict for cell in self.cells}
+        verdicts = {cell.verdict if cell.is_decided else "undecided" for cell in self.cells} or {"undecided"}
+        failing = {"slower": ("worse",), "different": ("better", "worse"), "undecided": ("undecided",)}
         if any(verdicts & {*failing[each]} for each in fail_on):
             return SLOWER
-        is_open = not all(cell.is_decided for cell in self.cells) or not self.cells
-        return (NOT_TESTED if bisect else UNDECIDED) if is_open else 0
+        return (NOT_TESTED if bisect else UNDECIDED) if "undecided" in verdicts else 0
 
     def answer(self, stack: str = "") -> Answer:
         """Return the table with its sentences; `stack` names the stack in which the commands ran."""
@@ -69,7 +68,8 @@ class Verdict:
             "ab",
             columns,
             tuple(self._rows()),
-            f"usual: geometric mean over the blocks; verdict within {format_percent(self.summary.margin)}",
+            f"usual: geometric mean over the blocks; slower or faster: the interval excludes 0 %; equivalent: within "
+            f"{format_percent(self.summary.margin)}; {self.summary.control}: {baseline} compared with itself",
             tuple(self._remarks()),
             (*map(self._sentence, sorted(self.cells, key=_cost)), self._details()),
             self._fields,
@@ -94,25 +94,41 @@ class Verdict:
         cells = sorted(self.summary.cells, key=lambda cell: order.index(cell.metric))
         return [deciding.get((cell.metric, cell.stack), cell) for cell in cells]
 
+    def _wall_times(self) -> str:
+        """Return the mean wall times as text, for commands that are compared by CPU time; "" for others."""
+        walls = {
+            trial.stack: [value.value for each in self.measured.run.trials for value in each.values
+                          if each.stack == trial.stack and value.metric == WALL_TIME]
+            for trial in self.measured.run.trials if trial.stack != self.summary.control
+        }  # fmt: skip
+        texts = (f"{name} {format_quantity(fmean(each), 's')}" for name, each in walls.items() if each)
+        return f"mean wall time: {', '.join(texts)}" if any(cell.by_cpu_time for cell in self.cells) else ""
+
     def _rows(self) -> list[AnswerRow]:
         rows, last = [], ""
         for cell in self._table_cells():
-            is_baseline = cell.stack == self.summary.baseline
             if cell.stack == self.summary.control and not cell.headline:
                 continue
-            change = "" if is_baseline else format_ratio(cell)
-            verdict = "" if is_baseline or cell.ratio is None else f"{GLYPHS[cell.verdict]} {_word(cell)}"
-            usual = self._usual(cell)
-            title = cell.metric if cell.metric != last else ""
-            last = cell.metric
-            rows.append(AnswerRow((title, cell.stack, usual, change, format_interval(cell), verdict), cell.verdict))
+            name = f"{cell.metric} by CPU" if cell.by_cpu_time else cell.metric
+            texts = (name if name != last else "", cell.stack, self._usual(cell))
+            last = name
+            if cell.stack == self.summary.baseline or cell.ratio is None or self._is_at_floor(cell):
+                rows.append(AnswerRow((*texts, "", "", ""), "baseline"))
+            else:
+                verdict = f"{GLYPHS[cell.verdict]} {_word(cell)}"
+                rows.append(AnswerRow((*texts, format_ratio(cell), format_interval(cell), verdict), cell.verdict))
         return rows
+
+    def _is_at_floor(self, cell: Cell) -> bool:
+        """Return whether a peak memory is that of the process that starts the commands."""
+        value = cell.mean if cell.usual is None else cell.usual
+        return cell.metric == "memory" and value is not None and value <= _FLOOR * self.floor_bytes
 
     def _usual(self, cell: Cell) -> str:
         value = cell.mean if cell.usual is None else cell.usual
         if value is None:
             return "-"
-        if cell.metric == "memory" and value <= _FLOOR * self.floor_bytes:
+        if self._is_at_floor(cell):
             return f"≤ {format_quantity(self.floor_bytes, cell.unit)}"
         return format_quantity(value, cell.unit)
 
@@ -146,17 +162,20 @@ class Verdict:
         return f"{blocks} in {measured.seconds:.1f} s{by_cpu}."
 
     def _remarks(self) -> list[str]:
-        remarks = []
+        remarks = [f"{name}: {each['command']}" for name, each in self.measured.run.record.own.items() if each]
+        remarks += filter(None, [self._wall_times()])
         if (control := self.summary.headlines[-1]).verdict in ("better", "worse"):
             remarks.append(
                 f"{self.summary.baseline} differs from itself ({format_ratio(control)} {format_interval(control)}): "
                 "something on this machine changes from run to run"
             )
         if taken := _taken_shares(self.measured.run):
-            texts = [f"{share:.0%} of {name}'s" for name, share in taken.items()]
+            texts = [f"{format_percent(round(share, 2))} of {name}'s" for name, share in taken.items()]
             remarks.append(f"others took CPU time that the commands wanted: {join_names(tuple(texts))}")
         if self.measured.stop == StopReason.BUDGET:
             remarks.append("the budget is used up")
+        elif self.measured.stop == StopReason.INTERRUPT:
+            remarks.append("interrupted: more blocks would have followed")
         kinds = {caution.kind for cell in self.cells for caution in cell.cautions}
         remarks += [f"caution: {kind}" for kind in sorted(kinds)]
         return remarks
@@ -170,6 +189,7 @@ class Verdict:
             "seconds": self.measured.seconds,
             "ended": self.measured.stop,
             "verdicts": {cell.stack: _word(cell) for cell in self.cells},
+            "exit_code": self.exit_code(FAIL_ON[:1], bisect=False),  # without --fail-on
             "cells": [
                 {
                     "metric": cell.metric,
@@ -180,6 +200,7 @@ class Verdict:
                     "low": cell.low,
                     "high": cell.high,
                     "verdict": _word(cell),
+                    "at_most": self._is_at_floor(cell),
                     "blocks": cell.n,
                     "by_cpu_time": cell.by_cpu_time,
                 }
