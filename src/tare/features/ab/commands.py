@@ -89,12 +89,12 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     bisect: Annotated[bool, typer.Option("--bisect", help="Exit with 125 if undecided, for git bisect run.")] = False,
     export: Annotated[_Format | None, typer.Option(help="Print data instead of text.", show_default=False)] = None,
 ) -> None:
-    """Compare commands on this machine as it is: which is faster, by how much, and how sure.
+    """Compare commands on this machine as it is.
 
-    They run in turns, in random order, until each is decided to be slower, faster or equivalent. Slower means that the
-    interval excludes 0, equivalent that it is within the margin. The exit code is 0 if none is slower than the first, 1
-    if one is, 2 for wrong use, and 3 if that is undecided or a command fails. Example: tare ab 'sort FILE' 'sort -u
-    FILE'
+    The answer is which is faster, by how much, and how sure that is. The commands run in turns, in random order, until
+    each is decided. Slower means that the interval excludes 0, equivalent that it is within the margin. The exit code
+    is 0 if none is slower than the first, 1 if one is, 2 for wrong use, and 3 if that is undecided or a command fails.
+    Example: tare ab 'sort FILE' 'sort -u FILE'
     """
     conditions = parse_verdicts(fail_on, FAIL_ON, "verdict", "slower") or ("slower",)
     lines = list(commands or ())
