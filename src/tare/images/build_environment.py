@@ -133,7 +133,8 @@ def create_build_folder(parent: Path) -> Iterator[Path]:
             raise
         raise TareError(f"cannot build the image: {parent}: no disk is left", NO_SPACE_HINT) from error
     finally:
-        shutil.rmtree(folder)
+        with suppress(FileNotFoundError):  # another process that cleans up may be faster
+            shutil.rmtree(folder)
         os.close(descriptor)
 
 
