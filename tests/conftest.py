@@ -22,6 +22,7 @@ from waiting import staying
 
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import isolate_mounts
+from tare.hosts.lock import machine_lock_path
 from tare.images.image import ensure_image
 from tare.model.files import read_text
 from tare.model.image import Image
@@ -46,6 +47,7 @@ settings.load_profile("any machine")
 _left: dict[str, HostInventory] = {}  # by the test after which it was there
 # Numbers of runs that somebody else on this machine had. What such a run leaves when it is killed, no test can remove.
 _of_others: set[int] = set()
+_homes_of_others: set[str] = set()  # their state folders and lock files
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -164,6 +166,7 @@ def _nothing_left_in_the_end() -> Iterator[None]:
 def _state() -> HostInventory:
     """Return what is there of tare's that may be of these tests; and mounts in this process's own mount namespace."""
     own = read_mount_points("/proc/self/mountinfo") - read_mount_points("/proc/1/mountinfo")
+    _learn_homes_of_others()
     found = take_inventory(process_names(), list_commands()).ours
     ours = {kind: frozenset(name for name in names if not _is_anothers(kind, name)) for kind, names in found.items()}
     return HostInventory({**ours, "mounts here": own})
@@ -171,10 +174,21 @@ def _state() -> HostInventory:
 
 def _is_anothers(kind: str, name: str) -> bool:
     """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has had."""
+    if kind == "files" and any(name == home or name.startswith(f"{home}/") for home in _homes_of_others):
+        return True
     text = _read_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
     numbers = {int(number, 16) & _MOST_PID for number in _OF_A_RUN.findall(text)}
     _of_others.update(number for number in numbers if _lives_elsewhere(number))
     return bool(_OF_THE_LAB.search(text)) or not _of_others.isdisjoint(numbers)
+
+
+def _learn_homes_of_others() -> None:
+    """Remember the state folders and lock files of processes that are not of these tests."""
+    own = {str(state_folder()), str(machine_lock_path())}
+    for file in Path("/proc").glob("[0-9]*/environ"):
+        paths = set(re.findall(r"(?:^|\0)TARE_(?:HOME|LOCK)=([^\0]+)", read_text(str(file)))) - own
+        if paths and _lives_elsewhere(int(file.parent.name)):
+            _homes_of_others.update(paths)
 
 
 def _lives_elsewhere(pid: int) -> bool:
