@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -147,7 +147,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     suite = parse_adhoc_suite(text, "tare try")
     for place, path in collected.files:
         print_status(f"copying into the image: {path}, as {place}", style="dim")
-    _warn_about_stdin()
+    warn_about_stdin("put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'")
     if save is None:
         run_suite(new_job(suite, out), "try")
     else:
@@ -171,12 +171,11 @@ def _timeout_for_budget(budget: str) -> str:
     return f"{round(min(max(seconds / _RUNS, _MIN_TIMEOUT), _MAX_TIMEOUT))}s"
 
 
-def _warn_about_stdin() -> None:
-    """Warn if standard input is a file, as in `tare try -- gzip < FILE`."""
+def warn_about_stdin(how: str) -> None:
+    """Warn if standard input is a file, as in `tare try -- gzip < FILE`, and tell how a command gets it."""
     with suppress(OSError):  # standard input may be closed
         status = os.fstat(0)
         if stat.S_ISREG(status.st_mode) and status.st_size:
-            how = "put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'"
             print_status(f"the command gets an empty standard input, not your file: {how}", style="yellow")
 
 
@@ -224,11 +223,11 @@ class AdhocSuite:
             "duration": f"{_block_milliseconds(len(self.stacks))}ms",
             "timeout": self.timeout,
         }
-        image = [_format_table("[image]", {"from": self.source})] if self.source else []
+        image = [format_table("[image]", {"from": self.source})] if self.source else []
         files: dict[str, object] = {json.dumps(target): source for target, source in self.files}
-        image += [_format_table("[image.files]", files)] if files else []
-        tables = [_format_table("[suite]", suite), *image, _format_table("[[workloads]]", settings)]
-        tables += [_format_table("[[workloads.metrics]]", metric) for metric in parse_metrics(self.metrics)]
+        image += [format_table("[image.files]", files)] if files else []
+        tables = [format_table("[suite]", suite), *image, format_table("[[workloads]]", settings)]
+        tables += [format_table("[[workloads.metrics]]", metric) for metric in parse_metrics(self.metrics)]
         return _check_unicode("\n".join(tables))
 
 
@@ -290,7 +289,8 @@ def _to_slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:40].strip("-")
 
 
-def _format_table(head: str, settings: dict[str, object]) -> str:
+def format_table(head: str, settings: Mapping[str, object]) -> str:
+    """Return a table of a suite as text, without settings that are empty."""
     lines = [f"{key} = {format_setting(value)}\n" for key, value in settings.items() if value not in ("", None, ())]
     return "".join((f"{head}\n", *lines))
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,7 +20,7 @@ from tare.cli.arguments import parse_verdicts
 from tare.cli.console import Console, print_status, replace_unprintable
 from tare.cli.run import run_suite
 from tare.cli.signals import INTERRUPTED, interruptible
-from tare.cli.try_command import parse_metrics
+from tare.cli.try_command import parse_metrics, warn_about_stdin
 from tare.features.ab.contenders import Contender, create_contender
 from tare.features.ab.measurement import Measured, Settings, choose_cpus, compare_commands
 from tare.features.ab.stacks import StackComparison, to_slug
@@ -103,7 +102,8 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     names = _name_commands(lines, name or ())
     settings = _parse_settings(margin, budget, timeout, exit_codes, metric, input_file)
     settings = replace(settings, warm_up=warm_up, prepare=prepare, cleanup=cleanup, keeps_output=output == "pipe")
-    _warn_about_stdin(input_file)
+    if input_file is None:
+        warn_about_stdin("use --input FILE")
     try:
         if on:
             _refuse_with_stacks({"--env-a": env_a, "--env-b": env_b, "--cwd-a": cwd_a, "--cwd-b": cwd_b,
@@ -234,15 +234,6 @@ def _parse_settings(  # noqa: PLR0913, PLR0917 - each is an option of the comman
         stdin="" if input_file is None else str(input_file.absolute()),
         metrics=tuple(map(_METRIC.validate_python, parse_metrics(metric or ()))),
     )
-
-
-def _warn_about_stdin(input_file: Path | None) -> None:
-    """Warn if standard input is a file or a pipe with data, which no command gets."""
-    status = None
-    with suppress(OSError):  # standard input may be closed
-        status = os.fstat(0)
-    if input_file is None and status and stat.S_ISREG(status.st_mode) and status.st_size:
-        print_status("the commands get an empty standard input, not yours: use --input FILE", style="yellow")
 
 
 @contextmanager

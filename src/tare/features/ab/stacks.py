@@ -11,11 +11,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tare.cli.try_command import parse_adhoc_suite
+from tare.cli.try_command import format_table, parse_adhoc_suite
 from tare.features.ab.contenders import SHELL, needs_shell
 from tare.features.ab.measurement import Settings
 from tare.model.errors import SuiteError
-from tare.model.units import format_setting
 from tare.suites.suite import Suite
 
 _DURATION = "500ms"  # of the runs of a command in a block
@@ -43,37 +42,51 @@ class StackComparison:
         images = dict(self.images or {})
         first = images.pop(baseline, "") or self.image
         tables = [
-            _table("[suite]", name=f"ab-{self.stack}", stacks=[*slugs.values()], budget=budget, margin=margin),
-            _table("[image]", **{"from": first}) if first else "",
+            format_table(
+                "[suite]",
+                {
+                    "name": f"ab-{self.stack}",
+                    "stacks": [*slugs.values()],
+                    "budget": budget,
+                    "margin": margin,
+                },
+            ),
+            format_table("[image]", {"from": first}) if first else "",
             *(
-                _table(
+                format_table(
                     f"[stacks.{json.dumps(slugs[name])}]",
-                    stack=self.stack,
-                    command=self._words(name) if name in others else "",
-                    image=images.get(name, ""),
+                    {
+                        "stack": self.stack,
+                        "command": self._words(name) if name in others else "",
+                        "image": images.get(name, ""),
+                    },
                 )
                 for name in self.lines
             ),
-            _table(
+            format_table(
                 "[[workloads]]",
-                use="command",
-                name="time",
-                command=self._words(baseline),
-                packages=tuple(self.packages),
-                prepare=[*SHELL, settings.prepare] if settings.prepare else "",
-                warm_up=settings.warm_up,
-                duration=_DURATION,
-                timeout=f"{settings.timeout_seconds:g}s",
-                exit_codes=list(settings.exit_codes),
+                {
+                    "use": "command",
+                    "name": "time",
+                    "command": self._words(baseline),
+                    "packages": tuple(self.packages),
+                    "prepare": [*SHELL, settings.prepare] if settings.prepare else "",
+                    "warm_up": settings.warm_up,
+                    "duration": _DURATION,
+                    "timeout": f"{settings.timeout_seconds:g}s",
+                    "exit_codes": list(settings.exit_codes),
+                },
             ),
             *(
-                _table(
+                format_table(
                     "[[workloads.metrics]]",
-                    name=each.name,
-                    unit=each.unit,
-                    better=each.better,
-                    pattern=each.pattern,
-                    pointer=each.pointer,
+                    {
+                        "name": each.name,
+                        "unit": each.unit,
+                        "better": each.better,
+                        "pattern": each.pattern,
+                        "pointer": each.pointer,
+                    },
                 )
                 for each in settings.metrics
             ),
@@ -91,8 +104,3 @@ class StackComparison:
 def to_slug(name: str) -> str:
     """Return a command's name as the name of a stack in a suite."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:40] or "x"
-
-
-def _table(head: str, **settings: object) -> str:
-    lines = [f"{key} = {format_setting(value)}\n" for key, value in settings.items() if value not in ("", None, (), [])]
-    return "".join((f"{head}\n", *lines))
