@@ -121,7 +121,8 @@ def test_an_instance_costs_among_five_what_it_costs_alone(
     pids = together.parts[0].instance.processes()
     proportional, _ = measure_proportional_memory(together.testbed.host, together.testbed.images.main.root, pids)
     assert proportional is not None
-    assert among_five == pytest.approx(alone, rel=0.02)
+    # Not exactly: programs of the host may begin to map the same libraries, and another Podman the same conmon (3 %).
+    assert among_five == pytest.approx(alone, rel=0.05)
     # What Linux calls the proportional set size has become much less: the file pages of redis and its libraries.
     assert proportional < alone - 5_000_000
 
