@@ -17,8 +17,8 @@ __version__ = "0.1.0"
 def load(*runs: str | Path) -> Tables:
     """Return the tables of run folders, for notebooks: `tare.load("runs/…").values.pandas()`.
 
-    The tables are runs, trials, values, turns, telemetry and decisions, with the methods pandas(), polars() and rows();
-    query() takes SQL over them. Raises TareError for what is no run.
+    The tables are runs, trials, marks, values, turns, telemetry and decisions, with the methods pandas(), polars() and
+    rows(); query() takes SQL over them. Raises TareError for what is no run.
     """
     from tare.features.sql import query  # noqa: PLC0415 - the command line does not wait for it
 

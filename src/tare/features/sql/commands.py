@@ -37,7 +37,7 @@ def query(
 ) -> None:
     """Query runs in SQL.
 
-    The tables are runs, trials, values, turns, telemetry and decisions.
+    The tables are runs, trials, marks, values, turns, telemetry and decisions.
     """
     if as_json and as_csv:
         raise UsageError("--json and --csv exclude each other", "run tare query once for each")

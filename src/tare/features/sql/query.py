@@ -54,6 +54,11 @@ class Tables:
         return self.query("FROM trials")
 
     @property
+    def marks(self) -> QueryResult:
+        """A row for each mark of a trial's timeline."""
+        return self.query("FROM marks")
+
+    @property
     def values(self) -> QueryResult:
         """A row for each value of an ok trial."""
         return self.query('FROM "values"')
@@ -192,7 +197,7 @@ def _create_tables(
     journals = _list_sql([empty, *(source.journal for source in run_sources if source.journal is not None)])
     read = f"read_json({journals}, {_JSON_OPTIONS}, columns = {_columns_sql(schema.JOURNAL)})"
     connection.execute(f"CREATE VIEW source.journal AS SELECT * FROM {read}")  # noqa: S608 - quoted by _list
-    for view in (schema.TRIALS, schema.VALUES, schema.TURNS):
+    for view in (schema.TRIALS, schema.MARKS, schema.VALUES, schema.TURNS):
         connection.execute(view)
     _create_telemetry_view(connection, work_folder, run_sources)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-TABLES = ("runs", "trials", "values", "turns", "telemetry", "decisions")
+TABLES = ("runs", "trials", "marks", "values", "turns", "telemetry", "decisions")
 
 RUNS: Mapping[str, str] = {
     "run": "VARCHAR",
@@ -128,11 +128,19 @@ CREATE VIEW trials AS
 SELECT run, trial, workload, stack, block, "order", status, reason, hint,
     make_timestamp(TRY_CAST(started * 1e6 AS BIGINT)) AS started,
     make_timestamp(TRY_CAST(ended * 1e6 AS BIGINT)) AS ended, seconds, path,
-    [mark.seconds FOR mark IN timeline IF mark.name = 'ready'][1] AS ready_seconds, timeline,
+    [mark.seconds FOR mark IN timeline IF mark.name = 'ready'][1] AS ready_seconds,
     footprint.memory_bytes AS memory_bytes, footprint.kernel_bytes AS kernel_bytes,
     footprint.disk_bytes AS disk_bytes, footprint.processes AS processes, footprint.reported_bytes AS reported_bytes,
     [caution.kind FOR caution IN cautions] AS cautions
 FROM source.journal JOIN source.files USING (filename)
+"""
+MARKS = """
+CREATE VIEW marks AS
+SELECT run, trial, workload, stack, block, mark.name AS "name", mark.seconds AS seconds
+FROM (
+    SELECT run, trial, workload, stack, block, unnest(timeline) AS mark
+    FROM source.journal JOIN source.files USING (filename)
+)
 """
 VALUES = """
 CREATE VIEW "values" AS

@@ -91,7 +91,7 @@ ALLOWED = (
     "SHOW TABLES",
     "VALUES (1), (2)",
     "PIVOT trials ON stack IN ('native', 'docker') USING count(*) GROUP BY run",
-    "SELECT trial, mark.name FROM trials, unnest(timeline) AS marks (mark)",
+    "SELECT trial, caution FROM trials, unnest(cautions) AS kinds (caution)",
     "SELECT * FROM range(3)",
     "SELECT key FROM json_each('{\"a\": 1}')",
     "SELECT a.stack, median(a.value / b.value) FROM values AS a JOIN values AS b USING (run, block) GROUP BY ALL",

@@ -77,6 +77,10 @@ def test_trials_have_their_status_and_reason_also_where_they_failed(tmp_path: Pa
         ["native", "ok", "", "", "2023-11-14 22:13:20", 2.5, ["steal", "swap"]],
     ]
     assert rows(folder, "FROM \"values\" WHERE stack = 'docker'") == []
+    marks = rows(folder, "SELECT stack, name, seconds FROM marks WHERE stack = 'native' ORDER BY seconds")
+    assert [[*row.values()] for row in marks] == [
+        ["native", "requested", 0.0], ["native", "qemu:ready", 1.0], ["native", "ready", 2.5]
+    ]  # fmt: skip
 
 
 def test_turns_have_their_rounds_and_when_they_were(tmp_path: Path) -> None:
