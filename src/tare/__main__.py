@@ -30,7 +30,10 @@ _REWRITES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^missing argument '(.*)'$", lambda match: f"missing argument {match[1].upper()}"),
     (r"^got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected argument: \1"),
     ("does not match the formats '%Y-%m-%d'", "is no day like 2026-01-31"),
-    (r"^invalid value for '(-.*?)'", r"invalid value for \1"),
+    (r"^invalid value for '(-.*?)'", r"\1"),  # errors of options begin with the option
+    (r"^no such option: (\S+)$", r"\1: no such option"),
+    (r"^option '(-.*)' requires an argument$", r"\1: its value is missing"),
+    (r" a valid integer, unable to parse string as an integer$", " an integer"),
     (r"^invalid value for '(.*?)'", lambda match: f"invalid value for {match[1].upper()}"),
 )
 _USUAL_HINTS = {2: "see the commands: tare --help", 3: "see what is usable here: tare doctor"}
@@ -55,7 +58,7 @@ def run(app: typer.Typer, argv: Sequence[str]) -> int:
         code = get_command(app).main(args=list(argv), prog_name="tare", standalone_mode=False)
         sys.stdout.flush()
     except (TareError, typer.TyperException) as error:
-        _print(_faults(error))
+        _print(_faults(error, next(iter(argv), "")))
         return error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
@@ -67,20 +70,21 @@ def run(app: typer.Typer, argv: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _faults(error: TareError | typer.TyperException) -> tuple[Fault, ...]:
+def _faults(error: TareError | typer.TyperException, first_word: str) -> tuple[Fault, ...]:
     if isinstance(error, SuiteError):
         return error.faults
     if isinstance(error, TareError):
         return (Fault(str(error), error.hint or _USUAL_HINTS.get(error.exit_code, "")),)
-    return (_usage_fault(error.format_message().rstrip("."), error),)
+    return (_usage_fault(error.format_message().rstrip("."), error, first_word),)
 
 
-def _usage_fault(message: str, error: typer.TyperException) -> Fault:
+def _usage_fault(message: str, error: typer.TyperException, first_word: str) -> Fault:
     what = f"{message[:1].lower()}{message[1:]}"
     for pattern, replacement in _REWRITES:
         what = re.sub(pattern, replacement, what)
     nearest = re.search(r"(?:Did you mean|Possible options:) '?([^',?)]+)", message)
-    command = getattr(getattr(error, "ctx", None), "command_path", "tare")
+    # The error of an option without its value has no context; then the command is the first word.
+    command = getattr(getattr(error, "ctx", None), "command_path", f"tare {first_word}")
     subject = "commands" if what.startswith("no such command") else "usage"
     return Fault(what, f'did you mean "{nearest[1]}"?' if nearest else f"see the {subject}: {command} --help")
 

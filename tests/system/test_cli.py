@@ -92,7 +92,7 @@ def test_a_plan_reports_the_same_faults_as_a_run(quickly: Quickly) -> None:
         ("run good.toml --blocks x", "--blocks x: not a list of block numbers", "for example --blocks 1-4,9"),
         ("run good.toml --blocks 5-3", "--blocks 5-3: not a list of block numbers", "for example --blocks 1-4,9"),
         ("run good.toml --blocks 1,99", "--blocks: the suite has no block 99", "its blocks are 1-1"),
-        ("run good.toml --budgt 5m", "no such option: --budgt", 'did you mean "--budget"?'),
+        ("run good.toml --budgt 5m", "--budgt: no such option", 'did you mean "--budget"?'),
         ("run --resume .", ".: not a run", "give the folder that `tare run` printed"),
         (
             "report nothing",
@@ -104,7 +104,7 @@ def test_a_plan_reports_the_same_faults_as_a_run(quickly: Quickly) -> None:
         ("show nothing", "nothing: not a run", "give the folder that `tare run` printed"),
         ("reparse nothing", "nothing: not a run", "give the folder that `tare run` printed"),
         ("rnu good.toml", "no such command 'rnu'", 'did you mean "run"?'),
-        ("technologies --jsn", "no such option: --jsn", 'did you mean "--json"?'),
+        ("technologies --jsn", "--jsn: no such option", 'did you mean "--json"?'),
     ],
 )
 def test_a_wrong_call_is_two_lines_and_changes_nothing(

@@ -20,8 +20,8 @@ def test_openmetrics_is_written_to_standard_output_or_a_file(tmp_path: Path, cal
 
 
 @pytest.mark.parametrize(("words", "what"), [
-    (["--to", "influx"], "no such option: --to"),
-    (["--push", "http://localhost"], "no such option: --push"),
+    (["--to", "influx"], "--to: no such option"),
+    (["--push", "http://localhost"], "--push: no such option"),
     (["--out", "/nonexistent/file"], "/nonexistent/file.partial: cannot be written"),
 ])  # fmt: skip
 def test_wrong_usage_is_reported_in_two_lines(words: list[str], what: str, tmp_path: Path, call: Call) -> None:
