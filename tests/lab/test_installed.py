@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,36 @@ def test_pipx_and_uv_install_it_on_fresh_debian(release: str, wheel: Path, tmp_p
         machine.run("pipx uninstall tare-bench; ! command -v tare; pipx install uv", 300)
         machine.run(f"uv tool install --quiet ./{wheel.name}", 600)
         works(machine)
+
+
+@pytest.mark.parametrize("release", ["bookworm", "trixie"])
+@pytest.mark.parametrize("tool", ["pipx", "uv"])
+def test_a_user_without_root_installs_it_and_gets_an_answer(
+    release: str, tool: str, wheel: Path, tmp_path: Path
+) -> None:
+    with clean_root(tmp_path, release, ("pipx", "python3-venv")) as machine:
+        shutil.copy(wheel, machine.root / "tmp")
+        machine.run("useradd --create-home user", 30)
+
+        def ask(script: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+            words = f"cd; export PATH=$HOME/.local/bin:$PATH; {script}"
+            return machine.asked(f"su user -c {shlex.quote(words)}", seconds)
+
+        install = {"pipx": "pipx install", "uv": "pipx install uv >&2 && uv tool install --quiet"}[tool]
+        done = ask(f"{install} /tmp/{wheel.name}", 600)
+        assert done.returncode == 0, done.stderr
+        slower = ask("tare ab 'sleep 0.01' 'sleep 0.02'")
+        assert slower.returncode == 1, slower.stderr
+        assert re.search(r"B takes .* A \[", slower.stdout)
+        alone = ask("tare try --on native --budget 10s -- perl -e 'for (1..1e5) { $x += $_ }'")
+        assert alone.returncode == 0, alone.stderr
+        assert "perl: time " in alone.stdout
+        assert "Without root: " in ask("tare doctor").stdout
+        refused = ask("tare try -- true")
+        assert refused.returncode == 3
+        assert "hint: sudo tare try …; without root: tare try --on native …" in refused.stderr
+        assert ask("SHELL=/bin/bash tare --install-completion && . ~/.bash_completions/tare.sh").returncode == 0
+        assert ask("ls runs /var/lib/tare").returncode == 2  # nothing was written
 
 
 def test_uv_installs_it_with_the_python_of_ubuntu_24_04(wheel: Path, tmp_path: Path) -> None:

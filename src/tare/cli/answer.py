@@ -46,7 +46,7 @@ def print_and_exit(
     if answer.failed or answer.gate.outcome == "failed":
         raise typer.Exit(1)
     if answer.gate.warning_lines:
-        print_status(*answer.gate.warning_lines)
+        print_status(*answer.gate.warning_lines, style="yellow")
 
 
 def print_answer(answer: Answer) -> None:

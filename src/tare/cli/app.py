@@ -5,9 +5,11 @@ The help of a command names values, such as `RUN` and `--margin PERCENT`, where 
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,6 +108,18 @@ GROUP_SETTINGS: Mapping[str, Any] = {
 }
 # Commands whose first positional argument begins the user's command: later options belong to the user's command.
 _COMMANDS_OF_USERS = {"try", "profile"}
+_LEVEL_OPTIONS = [
+    inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False,
+        annotation=Annotated[bool, typer.Option(f"-{name[0]}", f"--{name}", help=text)],
+    )
+    for name, text in {
+        "quiet": "Print no progress, only results, warnings and errors.",
+        "verbose": "Print the commands that tare runs on this machine.",
+    }.items()
+]
 _PLAIN = None  # Rich's markup takes a quarter of a second to import, and would read [default: …] as markup
 
 
@@ -123,15 +137,42 @@ def _command_groups() -> dict[Group, dict[str, Hook]]:
     return {group: resolve_hooks("tare.cli", core) | feature_commands(group) for group, core in _CORE.items()}
 
 
+def load_function(name: str) -> Callable[..., Any]:
+    """Import the module of a command and return its function; raises KeyError for an unknown name."""
+    return _command_functions()[name].load()
+
+
 def load_command(name: str) -> Command:
     """Import the module of a command and return the command; raises KeyError for an unknown name."""
-    function = _command_functions()[name].load()
+    function = load_function(name)
     if isinstance(function, typer.Typer):
+        for each in function.registered_commands:
+            each.callback = each.callback and _add_level_options(each.callback)
         return get_command(function)
     settings = _SETTINGS | {"allow_interspersed_args": name not in _COMMANDS_OF_USERS}
     single = typer.Typer(add_completion=False, context_settings=settings, rich_markup_mode=_PLAIN)
-    single.command(cls=PlainCommand)(function)
+    single.command(cls=PlainCommand)(_add_level_options(function))
     return get_command(single)
+
+
+def _add_level_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a command with the options that select how much is printed to standard error."""
+    signature = inspect.signature(function, eval_str=True)
+    if _LEVEL_OPTIONS[0].name in signature.parameters:  # of a group of commands that was loaded before
+        return function
+
+    @wraps(function)
+    def command(*arguments: Any, quiet: bool, verbose: bool, **settings: Any) -> Any:
+        if quiet or verbose:
+            from tare.cli.console import select_output_level  # noqa: PLC0415 - `tare --help` prints without Rich
+
+            select_output_level(is_quiet=quiet, is_verbose=verbose)
+        return function(*arguments, **settings)
+
+    parameters = [*signature.parameters.values(), *_LEVEL_OPTIONS]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
 
 
 def summarize_command(name: str) -> str:
@@ -172,7 +213,6 @@ app = typer.Typer(
     cls=_Commands,
     help="Measure what virtualization costs on this machine, relative to bare metal.",
     invoke_without_command=True,
-    add_completion=False,
     context_settings=_SETTINGS,
     pretty_exceptions_enable=False,
     rich_markup_mode=_PLAIN,

@@ -1,7 +1,12 @@
-"""Console output without escape sequences from guests, other machines and untrusted run folders."""
+"""Console output without escape sequences from guests, other machines and untrusted run folders.
+
+Results go to standard output; progress, warnings and errors to standard error. A table in a pipe has no blanks at the
+ends of its lines and no empty lines.
+"""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +15,24 @@ from typing import Any
 import rich.console
 from rich.console import ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
+from rich.table import Table
+
+_WARNING_STYLES = ("yellow", "red")  # of lines that --quiet leaves
+_is_quiet = False
+
+
+def select_output_level(*, is_quiet: bool, is_verbose: bool) -> None:
+    """Leave progress out of standard error from now on, and print there the commands that tare runs, as they end."""
+    global _is_quiet  # noqa: PLW0603 - one for the process, as its standard error
+    _is_quiet = is_quiet
+    if is_verbose:
+        logging.basicConfig(format="$ %(message)s")
+        logging.getLogger("tare").setLevel(logging.INFO)
+
+
+def is_verbose() -> bool:
+    """Return whether tare prints the commands that it runs: lines that a live screen would overwrite."""
+    return logging.getLogger("tare").isEnabledFor(logging.INFO)
 
 
 class Console(rich.console.Console):
@@ -17,6 +40,18 @@ class Console(rich.console.Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"markup": False, "highlight": False} | settings)
+
+    def print(self, *objects: Any, style: Any = None, **settings: Any) -> None:
+        """Print objects; see Rich. With --quiet, standard error gets warnings only."""
+        if self.stderr and _is_quiet and style not in _WARNING_STYLES:
+            return
+        if not self.is_terminal and any(isinstance(each, Table) for each in objects):
+            with self.capture() as captured:
+                super().print(*objects, style=style, **settings)
+            lines = (line.rstrip() for line in captured.get().splitlines())
+            self.file.write("".join(f"{line}\n" for line in lines if line))
+            return
+        super().print(*objects, style=style, **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments to print; see Rich."""

@@ -29,6 +29,7 @@ from tare.model.files import read_text
 from tare.model.machine import Facts
 from tare.model.trial import Problem
 from tare.model.units import format_size
+from tare.plugins.technology import NEEDS_ROOT
 from tare.runner.availability import (
     TechnologyStatus,
     check_technologies,
@@ -44,6 +45,7 @@ _SHORT_FIX = 32
 _EXTRA_LINES = 2  # the title, and the number of reasons that do not fit
 _LAST = "Every version, reason and fix: tare doctor --all"
 _STYLES = {"noisy": "red", "watch": "yellow", "quiet": "green", "unknown": "dim"}
+_WITHOUT_ROOT = "`tare ab`, and `tare try --on native`, on this machine as it is"
 _STEAL_SECONDS = 1.0  # steal time is counted in steps of 10 ms: a shorter time would be too coarse
 
 
@@ -75,6 +77,9 @@ def screen_lines(
         *(line for each in usable for line in _title_lines(each.name, _describe_versions(each), width)),
         *(line for each in technologies for advice in each.advice for line in _advice_lines(each.name, advice, width)),
         *_title_lines("Needs root, as in `sudo tare doctor`", _join_names(only_root), width),
+        *_title_lines(
+            "Without root", _WITHOUT_ROOT if any(NEEDS_ROOT in each.problems for each in rest) else "", width
+        ),
         *_title_lines("Installable", _join_names(fixed), width),
         *_wrap_command(command, width),
         *_title_lines("Needs your image or account", _join_names(user_supplied), width),

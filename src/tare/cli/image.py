@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tare.cli.console import Console
+from tare.cli.progress import show_progress
 from tare.hosts.distributions import require_tools
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import lock_this_machine
@@ -21,6 +22,7 @@ from tare.images.foreign_images import (
 )
 from tare.model.errors import TareError
 from tare.model.image import ImageSpec, Release
+from tare.runner.events import as_step_reporter
 from tare.suites.suite import read_suite
 from tare.suites.tables import read_source
 
@@ -61,12 +63,8 @@ def image(
         for name in find_missing_archives(spec, workloads):
             print(name)
         return
-    console = Console(stderr=True)
-    with lock_this_machine(), console.status("image") as status:
-
-        def print_step(text: str) -> None:
-            console.print(text) if not console.is_terminal else status.update(text)
-
+    with lock_this_machine(), show_progress(Console(stderr=True)) as report:
+        print_step = as_step_reporter(report)
         require_tools(LocalHost())
         isolate_mounts(share_namespaces=False)
         if source is not None:

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tare.cli.console import CachedTable
+from tare.cli.console import CachedTable, is_verbose
 from tare.model.trial import MeasuredValue, RawOutput, Trial
 from tare.model.units import format_count, format_duration, format_quantity
 from tare.plugins.workload import Workload
@@ -156,33 +156,33 @@ def _format_remarks(row: _FirstBlockRow, has_values: bool) -> Iterator[str]:
 class Printer:
     """Observer that prints the events of a run outside its blocks.
 
-    `waiting` is the trial that is starting or has its turn, what it does as text, and when that began (monotonic
-    clock); None between two of these.
+    `waiting` is the step that may take long, such as the build of an image, and when it began (monotonic clock); None
+    between two of these.
     """
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.waiting: tuple[PlannedTrial, str, float] | None = None
+        self.waiting: tuple[str, float] | None = None
         self.folder = Path("RUN")  # of the run, once it has begun
 
     def __call__(self, event: RunEvent) -> None:
         """Print an event of the preparation or the beginning of the run; update `waiting`."""
         match event:
             case TrialBegins(step):
-                self.waiting = step, "is starting", time.monotonic()
+                self.waiting = f"{step.workload}: {step.stack} is starting", time.monotonic()
             case TurnOfStack(step):
-                self.waiting = step, "has its turn", time.monotonic()
+                self.waiting = f"{step.workload}: {step.stack} has its turn", time.monotonic()
             case TurnEnded() | TrialEnded() | BlockEnded():
                 self.waiting = None
             case PreparationStepBegins(text):
-                self._print(text, "dim")
+                self.waiting = text, time.monotonic()
             case WarningIssued(text):
                 self._print(text, "yellow")
             case StackSkipped(stack, problems):
                 for problem in problems:
                     self._print(f"skipped: {stack}: {problem.what} (fix: {problem.fix})", "yellow")
             case RunBegins(run, stacks):
-                self.folder = run.folder
+                self.folder, self.waiting = run.folder, None
                 self._print(f"{format_count(stacks, 'stack')}, results in {run.folder}", "none")
 
     def _print(self, text: str, style: str = "none") -> None:
@@ -205,10 +205,8 @@ class LineProgress(Printer):
             while not ended.wait(_POLL_SECONDS):
                 if (waiting := self.waiting) is not printed:
                     next_seconds = _FIRST_NOTE_SECONDS
-                if waiting and (seconds := time.monotonic() - waiting[2]) >= next_seconds:
-                    step, what, _ = waiting
-                    block = f"{step.workload} block {step.block + 1}"
-                    self._print(f"{block}: {step.stack} {what} for {format_duration(round(seconds))}", "dim")
+                if waiting and (seconds := time.monotonic() - waiting[1]) >= next_seconds:
+                    self._print(f"{waiting[0]} for {format_duration(round(seconds))}", "dim")
                     printed, next_seconds = waiting, 2 * next_seconds
 
         thread = threading.Thread(target=print_waits, daemon=True)
@@ -223,6 +221,8 @@ class LineProgress(Printer):
         """Print a line for an event, if it needs one."""
         super().__call__(event)
         match event:
+            case PreparationStepBegins(text):
+                self._print(text, "dim")
             case RunBegins():
                 self._rows = FirstBlockRows(event.workloads)
             case BlockBegins(timing):
@@ -292,14 +292,14 @@ class Screen(Printer):
         self._drawn: RenderableType = ""  # the rows when they were last worth drawing
         self._failed: list[tuple[str, str]] = []  # failures with their hints
         self._now: _CurrentStep | None = None
+        self._has_begun = False
 
     def __call__(self, event: RunEvent) -> None:
         """Store what the next refresh shows."""
         super().__call__(event)
         match event:
-            case RunBegins():
-                self._rows = FirstBlockRows(event.workloads)
-                self.live.start()
+            case PreparationStepBegins() | RunBegins():
+                self._begin(event)
             case BlockBegins(timing):
                 self._timing = timing
             case TrialBegins(step):
@@ -317,8 +317,16 @@ class Screen(Printer):
             case BlockEnded(run):
                 self._table = CachedTable(headline_table(summarize(run), self.console.width))
 
+    def _begin(self, event: PreparationStepBegins | RunBegins) -> None:
+        if isinstance(event, RunBegins):
+            self._rows, self._has_begun = FirstBlockRows(event.workloads), True
+        self.live.start()
+
     def __rich__(self) -> RenderableType:
-        """Return the table, the last three failures and the progress line."""
+        """Return the table, the last three failures and the progress line; before the run, the step and its time."""
+        if not self._has_begun:
+            text, began = self.waiting or ("starting", time.monotonic())
+            return Text(f"{text} {time.monotonic() - began:.0f} s", style="dim", overflow="ellipsis", no_wrap=True)
         lines = [
             Text(f"{word}: {strip_control_characters(text)}", style=style, overflow="ellipsis", no_wrap=True)
             for what, hint in self._failed[-3:]
@@ -345,8 +353,8 @@ class Screen(Printer):
         detail, then = self._now.detail, self._now.after
         if self._now.shows_seconds:
             detail += f" {running:.0f} s"
-        elif self.waiting and (seconds := time.monotonic() - self.waiting[2]) >= _LONG_SECONDS:
-            then = f"{self.waiting[0].stack} {self.waiting[1]} for {seconds:.0f} s"
+        elif self.waiting and (seconds := time.monotonic() - self.waiting[1]) >= _LONG_SECONDS:
+            then = f"{self.waiting[0]} for {seconds:.0f} s"
         now, after = Text.assemble((self._now.what, "bold"), detail), Text(then, style="dim")
         grid.add_row(bar, count, now, after, f"{format_duration(round(to_go))} left")
         return grid
@@ -355,7 +363,7 @@ class Screen(Printer):
 @contextmanager
 def show_progress(console: Console) -> Iterator[RunObserver]:
     """Context manager: yield the observer that shows a run: a screen on a terminal, plain lines elsewhere."""
-    if not console.is_terminal:
+    if not console.is_terminal or is_verbose():
         lines = LineProgress(console)
         with lines.report_waits():
             yield lines

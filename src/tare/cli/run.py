@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from tare.cli.arguments import AsJson
 from tare.cli.console import Console, create_console, print_status
 from tare.cli.progress import show_progress
 from tare.cli.signals import interruptible
@@ -24,6 +26,7 @@ from tare.model.run_folder import Run
 from tare.model.trial import Stop, StopReason
 from tare.model.units import format_duration, parse_duration, parse_option
 from tare.plugins.feature import call_hooks
+from tare.report.data_files import create_document
 from tare.report.numbers import strip_control_characters
 from tare.report.terminal import cpu_cost_table, describe_conclusion, headline_table, usual_value_table
 from tare.report.trial_facts import complete_hint
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from tare.report.server import ServedReport
 
 INTERRUPTED = 130
+Results = Literal["tables", "json", "none"]  # what a run prints at its end; the document of report.json is `json`
 STOP_TEXTS = {
     StopReason.PLAN: "all blocks are done",
     StopReason.DECIDED: "all comparisons are decided",
@@ -50,27 +54,32 @@ STOP_TEXTS = {
 _NUMBERS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", re.ASCII)
 
 
-def show_end(run: Run, console: Console, stop: Stop) -> None:
-    """Print the table and write the report of a run, for whatever reason it ended."""
+def show_end(run: Run, console: Console, stop: Stop, results: Results = "tables") -> None:
+    """Print the results, and write the report of a run, for whatever reason it ended."""
     ok = sum(trial.status == "ok" for trial in run.trials)
     failed = [trial for trial in run.trials if trial.status == "failed"]
     if ok:
         summary = summarize(run)
-        out = create_console()
-        out.print(headline_table(summary, console.width, final=True))
-        if table := usual_value_table(summary):
-            out.print(table)
-        if table := cpu_cost_table(summary, run, out.width):
-            out.print(table)
-        out.print()
-        out.print(describe_conclusion(summary, run))
+        if results == "json":
+            print(json.dumps(create_document(summary, run), indent=1, allow_nan=False))
+        elif results == "tables":
+            _print_tables(summary, run, console.width)
         _write_report(run, summary, console)
     # In a run with values, the conclusion names the failures; in a failing run, the error of `exit_with_status`.
     for trial in failed[: 0 if ok or stop.reason == StopReason.FAILING else 5]:
         console.print(f"failed: {trial.trial}: {strip_control_characters(trial.reason)}", style="red")
         if trial.hint:
-            console.print(f"  hint: {complete_hint(trial, run.folder)}", soft_wrap=True)
+            console.print(f"  hint: {complete_hint(trial, run.folder)}", style="yellow", soft_wrap=True)
     console.print(f"{STOP_TEXTS[stop.reason]}: {ok} trials ok, {len(failed)} failed")
+
+
+def _print_tables(summary: Summary, run: Run, width: int) -> None:
+    out = create_console()
+    out.print(headline_table(summary, width, final=True))
+    for table in filter(None, [usual_value_table(summary), cpu_cost_table(summary, run, out.width)]):
+        out.print(table)
+    out.print()
+    out.print(describe_conclusion(summary, run))
 
 
 def exit_with_status(run: Run, stop: Stop) -> None:
@@ -121,7 +130,10 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="Time limit of the measurement, such as 30m, which ends with a block.", metavar="TIME"),
+        typer.Option(
+            help="Time limit of the measurement, such as 30m, which ends with a block. Images are built before.",
+            metavar="TIME",
+        ),
     ] = None,
     blocks: Annotated[
         str | None, typer.Option(help="Measure exactly these blocks, such as 1-4,9.", metavar="NUMBERS")
@@ -132,11 +144,13 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         int | None, typer.Option(help="Port for --serve [default: a free port].", min=1, max=65535, metavar="PORT")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until no other tare runs on this machine.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure a suite and write its report.
 
     Every workload runs in every stack, in randomized blocks.
     """
+    results: Results = "json" if as_json else "tables"
     seconds, numbers, at = _parse_budget(budget), _parse_block_numbers(blocks), (port or 0) if serve or port else None
 
     def create_job() -> Job:
@@ -147,11 +161,11 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     while wait:
         wait_for_lock(partial(print_status, style="dim"))
         try:
-            run_suite(create_job(), "run", at)  # read again: a run to resume may have grown meanwhile
+            run_suite(create_job(), "run", at, results)  # read again: a run to resume may have grown meanwhile
         except LockHeld:  # another waiting process was faster
             continue
         return
-    run_suite(job, "run", at)
+    run_suite(job, "run", at, results)
 
 
 def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str, ...]:
@@ -170,8 +184,8 @@ def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str,
     return usable
 
 
-def run_suite(job: Job, command: str, port: int | None = None) -> None:
-    """Run a suite, print its table and write its report; raises TareError, or typer.Exit after Ctrl-C.
+def run_suite(job: Job, command: str, port: int | None = None, results: Results = "tables") -> None:
+    """Run a suite, print its results and write its report; raises TareError, or typer.Exit after Ctrl-C.
 
     With a port, the report is served on the loopback address during the run. Port 0 selects a free port; None serves
     nothing.
@@ -182,7 +196,7 @@ def run_suite(job: Job, command: str, port: int | None = None) -> None:
     with nullcontext() if port is None else _serve_report(port, dim) as served:
         with interruptible(), show_progress(console) as terminal:
             stop = execute(job, fan_out(terminal, served) if served else terminal)
-        show_end(job.writer.run, console, stop)
+        show_end(job.writer.run, console, stop, results)
         if served:
             served.end()
     with suppress(LockHeld), lock_this_machine():  # not while another run measures; it removes the layers later

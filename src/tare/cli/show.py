@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.table import Table
 
-from tare.cli.arguments import read_run
+from tare.cli.arguments import AsJson, read_run
 from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError, did_you_mean
-from tare.model.run_folder import Run, load_raw
-from tare.model.trial import MeasuredValue, RawOutput, Trial, Turn
+from tare.model.run_folder import Run, load_raw, trial_fields
+from tare.model.trial import MeasuredValue, RawOutput, Status, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
 from tare.report.trial_facts import CommandGroup, complete_hint, describe_turns, group_commands, limit_rows
 from tare.statistics.cpu_costs import counted_unit, cpu_usage
@@ -25,38 +27,58 @@ from tare.telemetry.parquet import count_samples, telemetry_files
 _PIPED = 1000  # columns without a terminal: each trial stays on one line, for grep
 
 
-def show(
+def show(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     trial: Annotated[
         str | None, typer.Argument(help="A trial of the run [default: list all trials].", show_default=False)
     ] = None,
+    stack: Annotated[str, typer.Option(help="List only trials of these stacks.", metavar="NAMES")] = "",
+    workload: Annotated[str, typer.Option(help="List only trials of these workloads.", metavar="NAMES")] = "",
+    status: Annotated[str, typer.Option(help="List only trials that are ok, failed or skipped.", metavar="NAMES")] = "",
     all_turns: Annotated[
         bool, typer.Option("--all", help="Show the command and the raw output of every turn.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the trials of a run, or show one in full."""
     loaded = read_run(run)
     trials = add_file_system_cautions(loaded.trials, loaded.record.baseline)
     if trial is None:
-        _list_trials(trials)
+        selected = _select(trials, {"stack": stack, "workload": workload, "status": status})
+        if as_json:
+            print(json.dumps([trial_fields(each) for each in selected], indent=1, allow_nan=False))
+        else:
+            _list_trials(selected)
         return
-    console = create_console()
+    if stack or workload or status:
+        raise UsageError("--stack, --workload and --status select from the list", f"leave out {trial}")
     by_name = {each.trial: each for each in trials}
     if trial not in by_name:
         raise UsageError(f"{run}: no trial {trial}", did_you_mean(trial, by_name, f"`tare show {run}` lists them"))
-    _print_trial(by_name[trial], run, console, all_turns)
-    for record in loaded.record.workloads:
-        if record.name == by_name[trial].workload and record.turns:
-            console.print(describe_turns(record), soft_wrap=True)
-    _print_sampling_rate(loaded, by_name[trial], console)
-    outputs = load_raw(run, trial)
-    for raw in outputs if all_turns else _first_outputs(outputs):
-        console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
-        console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
-        console.print(raw.text.rstrip("\n"), soft_wrap=True)
-        more = sum(each.label == raw.label for each in outputs) - 1
-        if more and not all_turns:
-            console.print(f"… {format_count(more, 'more turn')} of {raw.label}; show with --all", style="dim")
+    if as_json:
+        outputs = {"outputs": [asdict(each) for each in load_raw(run, trial)]}
+        print(json.dumps(trial_fields(by_name[trial]) | outputs, indent=1, allow_nan=False))
+    else:
+        _print_trial(by_name[trial], loaded, all_turns=all_turns)
+
+
+def _select(trials: Sequence[Trial], wanted: Mapping[str, str]) -> list[Trial]:
+    """Return the trials that fit; `wanted` has names, separated by commas, by the field of a trial.
+
+    Raises UsageError for a name that no trial has.
+    """
+    selected = list(trials)
+    for field, text in wanted.items():
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        known = dict.fromkeys(getattr(each, field) for each in trials)
+        if field == "status":
+            known = dict.fromkeys(get_args(Status))
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known, f"choose from {', '.join(known)}")
+                raise UsageError(f"--{field} {name}: no trial has this {field}", hint)
+        selected = [each for each in selected if not names or getattr(each, field) in names]
+    return selected
 
 
 def _first_outputs(outputs: Sequence[RawOutput]) -> list[RawOutput]:
@@ -128,7 +150,24 @@ def _list_trials(trials: Sequence[Trial]) -> None:
     create_console(_PIPED).print(table)
 
 
-def _print_trial(trial: Trial, folder: Path, console: Console, all_turns: bool) -> None:
+def _print_trial(trial: Trial, run: Run, *, all_turns: bool) -> None:
+    console = create_console()
+    _print_facts(trial, run.folder, console, all_turns)
+    for record in run.record.workloads:
+        if record.name == trial.workload and record.turns:
+            console.print(describe_turns(record), soft_wrap=True)
+    _print_sampling_rate(run, trial, console)
+    outputs = load_raw(run.folder, trial.trial)
+    for raw in outputs if all_turns else _first_outputs(outputs):
+        console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
+        console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
+        console.print(raw.text.rstrip("\n"), soft_wrap=True)
+        more = sum(each.label == raw.label for each in outputs) - 1
+        if more and not all_turns:
+            console.print(f"… {format_count(more, 'more turn')} of {raw.label}; show with --all", style="dim")
+
+
+def _print_facts(trial: Trial, folder: Path, console: Console, all_turns: bool) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
         console.print(f"hint: {complete_hint(trial, folder)}", soft_wrap=True)

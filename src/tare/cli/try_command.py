@@ -7,18 +7,23 @@ command line: a regular expression in which `{number}` or one group is the numbe
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
-import stat
+import shlex
+import struct
+import termios
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tare.cli.app import load_function
+from tare.cli.arguments import AsJson
 from tare.cli.console import print_status
 from tare.cli.run import run_suite, select_stacks_to_run
 from tare.model.errors import Fault, SuiteError, UsageError
@@ -32,6 +37,7 @@ from tare.suites.user_files import collect_files
 _BUDGET = "2m"
 # A block runs the command twice on three stacks or more: a run of over a sixth of the budget leaves no block.
 _RUNS, _MIN_TIMEOUT, _MAX_TIMEOUT = 6, 5.0, 3600.0
+_BARE_METAL = "native"
 _EXAMPLE = "for example: tare try --package sysbench -- sysbench cpu --time=1 run"
 _ARROW = " -> "
 _DIRECTIONS = ("higher", "lower")
@@ -92,7 +98,12 @@ _WarmUp = Annotated[
 _Timeout = Annotated[
     str, typer.Option(help="Time limit of a run [default: a sixth of the budget, at least 5 s].", metavar="TIME")
 ]
-_Budget = Annotated[str, typer.Option(help="Time limit of the measurement, which ends with a block.", metavar="TIME")]
+_Budget = Annotated[
+    str,
+    typer.Option(
+        help="Time limit of the measurement, which ends with a block. The image is built before.", metavar="TIME"
+    ),
+]
 _Margin = Annotated[str, typer.Option(help="The smallest difference that matters [default: 3%].", metavar="PERCENT")]
 _Save = Annotated[
     Path | None, typer.Option(help="Write the equivalent suite to this file, and start nothing.", metavar="FILE")
@@ -116,6 +127,7 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     margin: _Margin = "",
     save: _Save = None,
     out: _Out = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the cost of one command on bare metal and other stacks.
 
@@ -127,9 +139,14 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
         raise UsageError("no command to try", _EXAMPLE)
     if source and package:
         raise UsageError("--package and --from exclude each other", "leave out one of them")
+    if os.geteuid() and on == _BARE_METAL and save is None:
+        _refuse_without_root({"--package": package, "--from": source, "--file": file, "--out": out})
+        settings = {"budget": budget, "timeout": timeout, "prepare": prepare, "warm_up": warm_up, "metric": metric}
+        _measure_here(command, as_json=as_json, **(settings | {"margin": margin}))
+        return
     collected = collect_files(command, file or (), is_foreign_image=bool(source))
     if on is None:
-        require_root("tare try …")
+        require_root("tare try …", f"without root: tare try --on {_BARE_METAL} …")
     adhoc = AdhocSuite(
         command=collected.command,
         stacks=select_stacks_to_run(on, quickly=True),
@@ -149,9 +166,31 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
         print_status(f"copying into the image: {path}, as {place}", style="dim")
     warn_about_stdin("put the file into the image, as in --file FILE -- sh -c 'gzip < /srv/FILE'")
     if save is None:
-        run_suite(new_job(suite, out), "try")
+        run_suite(new_job(suite, out), "try", results="json" if as_json else "tables")
     else:
         _save_suite(save, text)
+
+
+def _refuse_without_root(options: Mapping[str, object]) -> None:
+    """Raise UsageError for the first of these options that was given."""
+    if given := next((option for option, value in options.items() if value), None):
+        raise UsageError(f"{given}: without root, the command runs on this machine as it is", "sudo tare try …")
+
+
+def _measure_here(command: Sequence[str], *, as_json: bool, **settings: Any) -> None:
+    """Measure a command on this machine as it is, which needs no root: `tare ab` of this command alone.
+
+    `settings` are options as texts; that of an empty one is the default of `tare ab`.
+    """
+    try:
+        measure = load_function("ab")
+    except KeyError:  # the feature was removed
+        require_root("tare try …")
+        raise
+    print_status("without root: on this machine as it is, without an image and limits", style="dim")
+    given = {name: value for name, value in settings.items() if value not in ("", None)}
+    line, name = shlex.join(command), _to_slug(PurePath(command[0]).name) or _BARE_METAL
+    measure(commands=[line], name=[name], no_shell=True, export="json" if as_json else None, **given)
 
 
 def _make_absolute(source: str) -> str:
@@ -172,11 +211,11 @@ def _timeout_for_budget(budget: str) -> str:
 
 
 def warn_about_stdin(how: str) -> None:
-    """Warn if standard input is a file, as in `tare try -- gzip < FILE`, and tell how a command gets it."""
+    """Warn if standard input has data, as in `tare try -- gzip < FILE`, and tell how a command gets it."""
     with suppress(OSError):  # standard input may be closed
-        status = os.fstat(0)
-        if stat.S_ISREG(status.st_mode) and status.st_size:
-            print_status(f"the command gets an empty standard input, not your file: {how}", style="yellow")
+        waiting_bytes = struct.unpack("i", fcntl.ioctl(0, termios.FIONREAD, bytes(4)))[0]
+        if waiting_bytes and not os.isatty(0):
+            print_status(f"the command gets an empty standard input, not yours: {how}", style="yellow")
 
 
 def _save_suite(path: Path, text: str) -> None:

@@ -7,8 +7,10 @@ its tree, including processes that have left the session or have another parent.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -40,6 +42,7 @@ DIE_WITH_PARENT_PREFIX = (
     "--kill-child",
     "--",
 )
+_LOG = logging.getLogger(__name__)
 _TREE = "TARE_TREE"
 _AT_ONCE_BYTES = 65536
 _ENDING_SECONDS = 3.0  # for a process to end itself after the end of its standard input
@@ -82,9 +85,15 @@ def execute(argv: Sequence[str], timeout: float, input: bytes | Path = b"", chec
             kill_tree(process.pid, tree)
             exchange.await_end(None)
     output = Output(tuple(argv), _exit_code(process.returncode), *exchange.collected_output(), time.monotonic() - began)
+    _log_command(argv, f" ({output.seconds:.3f} s, exit code {output.exit_code})")
     if check:
         require_success(output)
     return output
+
+
+def _log_command(argv: Sequence[str], remark: str) -> None:
+    if _LOG.isEnabledFor(logging.INFO):
+        _LOG.info("%s%s", shlex.join(argv), remark)
 
 
 def require_success(output: Output) -> Output:
@@ -107,6 +116,7 @@ def start_process(argv: Sequence[str], die_with_parent: bool = False) -> Iterato
         try:
             with defer_signals():
                 process = _start((*guard, *argv), tree, subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
+                _log_command(argv, " &")
                 local = LocalProcess(process, errors, tuple(argv))
                 stack.callback(local.await_output)
                 stack.callback(_end, local, process, tree, die_with_parent)

@@ -389,4 +389,9 @@ def replace_trials(folder: Path, trials: Sequence[Trial]) -> None:
 
 def _format_trial_line(trial: Trial) -> str:
     # pydantic would write NaN as null. `json` raises, so that a bug is not mistaken for a missing value.
-    return json.dumps({"format": FORMAT} | asdict(trial), allow_nan=False) + "\n"
+    return json.dumps(trial_fields(trial), allow_nan=False) + "\n"
+
+
+def trial_fields(trial: Trial) -> dict[str, Any]:
+    """Return the fields of a trial in the journal, a line of trials.jsonl."""
+    return {"format": FORMAT} | asdict(trial)

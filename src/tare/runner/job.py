@@ -231,10 +231,11 @@ def restrict_to_blocks(job: Job, numbers: frozenset[int]) -> Job:
     return Job(replace(job.suite, only_blocks=numbers, until="blocks"), job.writer, job.budget_seconds)
 
 
-def require_root(command: str) -> None:
-    """Raise TareError with a hint for `command` unless this process runs as root."""
+def require_root(command: str, *others: str) -> None:
+    """Raise TareError unless this process runs as root; the hint has `command` and `others`, which need no root."""
     if os.geteuid():
-        raise TareError("only root can start containers, machines and networks", f"sudo {command}")
+        hint = "; ".join((f"sudo {command}", *others))
+        raise TareError("only root can start containers, machines and networks", hint)
 
 
 def execute(job: Job, observe: RunObserver) -> Stop:

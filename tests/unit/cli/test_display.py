@@ -25,6 +25,7 @@ from tare.report.trial_facts import complete_hint
 from tare.runner.events import (
     BlockBegins,
     BlockEnded,
+    PreparationStepBegins,
     RunBegins,
     RunObserver,
     TrialBegins,
@@ -272,7 +273,7 @@ def test_lines_say_what_takes_long_each_time_it_has_doubled(monkeypatch: pytest.
         lines(TurnOfStack(STEP))
         wait_until(lambda: file.getvalue().count("has its turn for") == 2)
         lines(TurnEnded(STEP, turn(18e6)))
-    assert all(line.startswith("dhrystone block 1: native has its turn for") for line in lines_of(file.getvalue())[:2])
+    assert all(line.startswith("dhrystone: native has its turn for") for line in lines_of(file.getvalue())[:2])
 
 
 def test_a_turn_that_takes_long_is_named_on_the_screen() -> None:
@@ -280,8 +281,19 @@ def test_a_turn_that_takes_long_is_named_on_the_screen() -> None:
     view(TurnsBegin(0, 2))
     view(TurnOfStack(STEP))
     assert "has its turn" not in drawn(view, console)
-    view.waiting = STEP, "has its turn", 988.0  # the clock of the tests stands at 1000
+    view.waiting = "dhrystone: native has its turn", 988.0  # the clock of the tests stands at 1000
     assert "native has its turn for 12 s" in drawn(view, console)
+
+
+def test_the_screen_shows_how_long_the_build_of_an_image_takes() -> None:
+    console = Console(file=StringIO(), force_terminal=True, width=120, color_system=None)
+    view = Screen(console)
+    view(PreparationStepBegins("building the image"))
+    view.live.stop()  # these tests draw it themselves
+    view.waiting = "building the image", 988.0  # the clock of the tests stands at 1000
+    assert drawn(view, console) == "building the image 12 s\n"
+    begin(view)
+    assert "building" not in drawn(view, console)
 
 
 def test_the_table_is_laid_out_once_and_again_only_if_the_terminal_changes() -> None:

@@ -58,6 +58,58 @@ def test_a_missing_trial_is_reported_with_the_nearest(tmp_path: Path, call: Call
     assert hint == f'hint: did you mean "{name}"?'
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--stack", "crun"], ["redis-crun-0", "redis-crun-1"]),
+        (["--stack", "crun,docker", "--status", "failed"], ["redis-crun-1"]),
+        (["--status", "skipped"], []),
+        (["--workload", "redis", "--stack", "docker"], ["redis-docker-0", "redis-docker-1"]),
+    ],
+)
+def test_the_list_has_only_the_stacks_workloads_and_states_asked_for(
+    words: list[str], expected: list[str], tmp_path: Path, call: Call
+) -> None:
+    folder = _run_of_two_stacks(tmp_path)
+    _, *lines = call("show", folder, *words).out.splitlines()
+    assert [line.split()[0] for line in lines] == expected
+    assert [each["trial"] for each in json.loads(call("show", folder, *words, "--json").out)] == expected
+
+
+def _run_of_two_stacks(tmp_path: Path) -> Path:
+    trials = [make_trial(stack, block, (), "redis") for stack in ("docker", "crun") for block in (0, 1)]
+    trials[-1] = replace(trials[-1], status="failed", reason="it ended")
+    return write(make_run(trials, folder=tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["--stack", "dokcer"], "--stack dokcer: no trial has this stack", 'did you mean "docker"?'),
+        (["--status", "good"], "--status good: no trial has this status", "choose from ok, failed, skipped"),
+        (["redis-crun-0", "--stack", "crun"], "--stack, --workload and --status select from the list", "leave out"),
+    ],
+)
+def test_a_selection_of_nothing_known_is_refused(
+    words: list[str], error: str, hint: str, tmp_path: Path, call: Call
+) -> None:
+    first, second = call("show", _run_of_two_stacks(tmp_path), *words, code=2).err.splitlines()
+    assert first == f"error: {error}"
+    assert second.startswith(f"hint: {hint}")
+
+
+def test_a_trial_in_json_is_its_line_of_the_journal_with_the_raw_output(tmp_path: Path, call: Call) -> None:
+    folder = _run_of_two_stacks(tmp_path)
+    name = "redis-docker-1"
+    raw = RawOutput("GET 50", ("redis-benchmark",), "100 requests\n", 1.0)
+    (folder / "raw" / f"{name}.json").write_bytes(json.dumps([asdict(raw)]).encode())
+    lines = map(json.loads, (folder / "trials.jsonl").read_text(encoding="utf-8").splitlines())
+    journal = next(line for line in lines if line["trial"] == name)
+    shown = json.loads(call("show", folder, name, "--json").out)
+    assert shown.pop("outputs")[0]["text"] == "100 requests\n"
+    assert shown == journal
+
+
 def test_nothing_of_a_strangers_run_steers_the_terminal(tmp_path: Path, call: Call) -> None:
     steer = "\x1b]0;owned\x07\x1b[2J\r\x9b1m\u202e"
     trial = replace(

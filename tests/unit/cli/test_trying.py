@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,15 +89,17 @@ def test_wrong_usage_is_said_in_two_lines_before_anything_starts(
     assert (said.count("\n"), "\nhint: " in said) == (2, True)
 
 
-@pytest.mark.parametrize(("given", "is_warned"), [("in.csv", True), ("/dev/null", False)])
-def test_a_file_as_standard_input_is_not_passed_on_and_gives_a_warning(
-    given: str, is_warned: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("given", "is_warned"), [("in.csv", True), ("pipe", True), ("/dev/null", False)])
+def test_standard_input_is_not_passed_on_and_gives_a_warning(given: str, is_warned: bool, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("1\n")
+    os.mkfifo(tmp_path / "pipe")
     argv = (sys.executable, "-m", "tare", "try", "--on", "native", "--save", "mine.toml", "--", "gzip")
-    with (tmp_path / given).open() as file:
-        done = subprocess.run(argv, stdin=file, cwd=tmp_path, capture_output=True, text=True, check=True)
-    warning = "the command gets an empty standard input, not your file: "
+    stdin = os.open(tmp_path / given, os.O_RDWR)
+    if given == "pipe":
+        os.write(stdin, b"1\n")
+    done = subprocess.run(argv, stdin=stdin, cwd=tmp_path, capture_output=True, text=True, check=True)
+    os.close(stdin)
+    warning = "the command gets an empty standard input, not yours: "
     assert done.stderr.replace("\n", " ").startswith(warning) is is_warned
 
 

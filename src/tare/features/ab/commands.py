@@ -29,7 +29,7 @@ from tare.loads.user_load import UserMetric
 from tare.model.errors import TareError, UsageError
 from tare.model.run_folder import Run
 from tare.model.trial import StopReason
-from tare.model.units import parse_duration, parse_margin, parse_option
+from tare.model.units import format_count, parse_duration, parse_margin, parse_option
 from tare.runner.job import new_job
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -122,7 +122,7 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         if not bisect:
             raise
         # A command that cannot be built or started is no slow one: `git bisect` skips this commit.
-        print_status(f"error: {error}", f"hint: {error.hint}")
+        print_status(f"error: {error}", f"hint: {error.hint}", style="red")
         code = NOT_TESTED
     if code:
         raise typer.Exit(code)
@@ -144,20 +144,21 @@ def _compare_here(  # noqa: PLR0913 - each is an option of the command line
     if measured.run.trials:
         _print_verdict(verdict, export)
     else:
-        print_status("interrupted before the first block: nothing was compared")
+        print_status("interrupted before the first block: nothing was compared", style="yellow")
     for warning in measured.warnings:
-        print_status(warning)
+        print_status(warning, style="yellow")
     return INTERRUPTED if measured.stop == StopReason.INTERRUPT else verdict.exit_code(conditions, bisect=bisect)
 
 
 def _name_commands(lines: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return a name for each command; raises UsageError for fewer than two commands, and for names that do not fit."""
-    if len(lines) < 2:
-        raise UsageError("two commands are needed, each as one word of the command line", _EXAMPLE)
+    """Return a name for each command; raises UsageError for no command, and for names that do not fit."""
+    if not lines:
+        raise UsageError("no command is named; each is one word of the command line", _EXAMPLE)
     if len(lines) > len(_LETTERS):
         raise UsageError(f"there are {len(lines)} commands, and {len(_LETTERS)} are possible", _EXAMPLE)
     if len(names) > len(lines):
-        raise UsageError(f"there are {len(names)} names for {len(lines)} commands", "give each command one name")
+        count = format_count(len(lines), "command")
+        raise UsageError(f"there are {len(names)} names for {count}", "give each command one name")
     all_names = [*names, *_LETTERS[len(names) : len(lines)]]
     slugs = [to_slug(each) for each in all_names]
     faulty = [name for name, slug in zip(all_names, slugs, strict=True) if slugs.count(slug) > 1 or not name.strip()]
@@ -202,7 +203,7 @@ def _compare_in_stacks(  # noqa: PLR0913, PLR0917 - each is an option of the com
     for stack in dict.fromkeys(name.strip() for name in on.split(",") if name.strip()):
         began = time.monotonic()
         job = new_job(replace(wanted, stack=stack).suite(settings, *texts), None)
-        run_suite(job, "ab")
+        run_suite(job, "ab", results="none")
         verdict = Verdict(Measured(job.writer.run, StopReason.DECIDED, time.monotonic() - began, ()), 0)
         _print_verdict(verdict, export, stack)
         codes.append(verdict.exit_code(conditions, bisect=bisect))

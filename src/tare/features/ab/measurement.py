@@ -1,8 +1,8 @@
 """Measurement of commands in turns, until each comparison is decided or the budget is used up.
 
 In a round, every command runs once, in random order, and the first command runs twice: as the baseline, and as its A/A
-control. A block has as many rounds as fill a fifth of a second, two at least. Blocks are compared as those of a run
-(tare.statistics): intervals and verdicts hold at every look.
+control. A single command is compared with itself. A block has as many rounds as fill a fifth of a second, two at least.
+Blocks are compared as those of a run (tare.statistics): intervals and verdicts hold at every look.
 """
 
 from __future__ import annotations
@@ -102,14 +102,15 @@ class Measured:
 
 
 class Comparison:
-    """Comparison of several commands with the first one, on CPUs of this machine."""
+    """Comparison of several commands with the first one, or of a single one with itself, on CPUs of this machine."""
 
     def __init__(
         self, contenders: Sequence[Contender], settings: Settings, spawner: Spawner, cpus: Sequence[int]
     ) -> None:
         self._contenders, self._settings, self._spawner, self._cpus = contenders, settings, spawner, tuple(cpus)
-        self._control = f"{contenders[0].name} again"
-        self._by_stack = {each.name: each for each in contenders} | {self._control: contenders[0]}
+        again = f"{contenders[0].name} again"
+        self._control = again if len(contenders) > 1 else ""
+        self._by_stack = {each.name: each for each in contenders} | {again: contenders[0]}
         self._shells: dict[str, CommandUsage] = {}
         self._warnings: dict[str, None] = {}
         self._trials: list[Trial] = []
@@ -149,7 +150,7 @@ class Comparison:
 
     def _warm_up(self) -> float:
         """Run each command for the first time, and the shells that start them; return the seconds of a round."""
-        seconds = dict.fromkeys(self._by_stack, 0.0)
+        seconds = {each.name: 0.0 for each in self._contenders}
         for contender in self._contenders:
             files = _stat_arguments(contender, self._settings.stdin)
             for number in range(self._settings.warm_up):
@@ -158,8 +159,7 @@ class Comparison:
             self._warn_of_changes(contender, files)
             if contender.uses_shell:
                 self._learn_shell(contender, usage)
-        seconds[self._control] = seconds[self._contenders[0].name]
-        return sum(seconds.values())
+        return sum(seconds[each.name] for each in self._by_stack.values())
 
     def _learn_shell(self, contender: Contender, usage: CommandUsage) -> None:
         """Measure the shell of a command, whose last run is given; warn if the shell may hide what happens."""

@@ -51,16 +51,26 @@ class Verdict:
         )
 
     def exit_code(self, fail_on: Collection[FailOn], *, bisect: bool) -> int:
-        """Return 1 if a comparison ends as `fail_on` says, 3 (or 125) if that is undecided, else 0."""
+        """Return 1 if a comparison ends as `fail_on` says, 3 (or 125) if that is undecided, else 0.
+
+        It is 0 for a single command, which has no other to be slower than.
+        """
+        if self._is_alone:
+            return 0
         verdicts = {cell.verdict if cell.is_decided else "undecided" for cell in self.cells} or {"undecided"}
         failing = {"slower": ("worse",), "different": ("better", "worse"), "undecided": ("undecided",)}
         if any(verdicts & {*failing[each]} for each in fail_on):
             return SLOWER
         return (NOT_TESTED if bisect else UNDECIDED) if "undecided" in verdicts else 0
 
+    @property
+    def _is_alone(self) -> bool:
+        return len(self.measured.run.record.own) == 1
+
     def answer(self, stack: str = "") -> Answer:
         """Return the table with its sentences; `stack` names the stack in which the commands ran."""
         baseline = self.summary.baseline
+        describe = self._describe_alone if self._is_alone else self._sentence
         columns = tuple(
             AnswerColumn(text.format(baseline), "name" if text == "command" else "text") for text in _COLUMNS
         )
@@ -71,7 +81,7 @@ class Verdict:
             f"usual: geometric mean over the blocks; slower or faster: the interval excludes 0 %; equivalent: within "
             f"{format_percent(self.summary.margin)}; {self.summary.control}: {baseline} compared with itself",
             tuple(self._remarks()),
-            (*map(self._sentence, sorted(self.cells, key=_cost)), self._details()),
+            (*map(describe, sorted(self.cells, key=_cost)), self._details()),
             self._fields,
             opening=f"in {stack}:" if stack else "",
         )
@@ -154,6 +164,14 @@ class Verdict:
             ends.reverse()
         than = f"{format_ratio(cell)} {_LONGER[cell.verdict]} than {baseline} [{', '.join(ends)}]"
         return f"{cell.stack} takes {than.translate(_SIGNS)}, {n}."
+
+    def _describe_alone(self, cell: Cell) -> str:
+        """Return the result of a single command: what it usually takes, and how well equal runs agree."""
+        baseline = self.summary.baseline
+        usual = next(e for e in self.summary.headlines if (e.headline, e.stack) == (cell.headline, baseline))
+        agree = f"{format_ratio(cell)} {format_interval(cell)}".strip()
+        again = f"compared with itself, it differs by {agree}" if agree else "too few blocks for an interval"
+        return f"{baseline}: {cell.metric} {self._usual(usual)}; {again}."
 
     def _details(self) -> str:
         measured = self.measured

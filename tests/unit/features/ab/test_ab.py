@@ -76,6 +76,13 @@ def test_data_is_exported_as_csv_and_markdown(call: Call) -> None:
     assert "| v | new |" in text or "|  | new |" in text
 
 
+def test_a_single_command_is_measured_and_compared_with_itself(call: Call) -> None:
+    printed = call("ab", noisy(1.0), *METRIC)
+    assert "A: v " in printed.out
+    assert "compared with itself, it differs by " in printed.out
+    assert "A again" in printed.out
+
+
 def test_several_commands_are_each_compared_with_the_first(call: Call) -> None:
     printed = call("ab", noisy(1.0), noisy(1.5), noisy(1.2), *METRIC, code=1)
     assert printed.out.index("C takes") < printed.out.index("B takes")
@@ -134,8 +141,8 @@ def test_prepare_runs_before_each_run_and_cleanup_once(call: Call, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("words", "what", "code"), [
-    ((), "two commands are needed", 2),
-    (("true",), "two commands are needed", 2),
+    ((), "no command is named", 2),
+    (("true", "-n", "x", "-n", "y"), "there are 2 names for 1 command", 2),
     (("true", "nosuchprogram"), "B: there is no program nosuchprogram in PATH", 2),
     (("true", "true", "-n", "x", "-n", "x"), "-n x: the name is empty or not unique", 2),
     (("true", "true", "-n", "x", "-n", "y", "-n", "z"), "there are 3 names for 2 commands", 2),
