@@ -40,20 +40,23 @@ cpus = 1
 memory = "512MiB"
 [[workloads]]
 use = "dhrystone"
+duration = "100ms"
 [[workloads]]
 use = "ramspeed"
 kinds = ["float"]
 mark_sizes = []
 array_bytes = "16MiB"
+pages = "huge"
+duration = "100ms"
 [[workloads]]
 use = "redis"
 operations = ["GET"]
 clients = [50]
-duration = "200ms"
+duration = "100ms"
 [[workloads]]
 use = "nginx"
 clients = [50]
-duration = "200ms"
+duration = "100ms"
 """
 
 
