@@ -159,20 +159,23 @@ _WAYS: Mapping[str, Callable[[Sequence[float], Sequence[float]], Decision]] = {
 
 
 def judge(path: Path) -> None:
-    """Print, for each way, how the comparisons of a record ended."""
+    """Print, for each way, how the comparisons of a record ended, and also longer ones of four times the rounds."""
     with path.open(encoding="utf-8") as file:
         rounds = [{name: CommandUsage(**used) for name, used in json.loads(line).items()} for line in file]
-    parts = [rounds[start : start + ROUNDS] for start in range(0, len(rounds) - ROUNDS + 1, ROUNDS)]
-    walls = [each["a"].wall for each in rounds]
-    print(f"{path}: {len(parts)} comparisons, a run takes {1000 * median(walls):.2f} ms")
-    for what, name in (("equal", "c"), ("3 % slower", "slower")):
-        for way in (*_WAYS, "tare"):
-            ended: Counter[str] = Counter()
-            for part in parts:
-                walls_of = {key: [each[key].wall for each in part] for key in ("a", name)}
-                decided = judge_by_tare(part, name) if way == "tare" else _WAYS[way](walls_of["a"], walls_of[name])
-                ended[decided] += 1
-            print(f"  {what:10} {way:12} {dict(ended)}", flush=True)
+    print(f"{path}: a run takes {1000 * median(each['a'].wall for each in rounds):.2f} ms")
+    for count in (ROUNDS, 4 * ROUNDS):
+        parts = [rounds[start : start + count] for start in range(0, len(rounds) - count + 1, count)]
+        print(f" {len(parts)} comparisons of at most {count} rounds")
+        for what, name in (("equal", "c"), ("3 % slower", "slower")):
+            for way in (*_WAYS, "tare"):
+                ended = Counter(_judge_part(part, name, way) for part in parts)
+                print(f"  {what:10} {way:12} {dict(ended)}", flush=True)
+
+
+def _judge_part(part: Sequence[Round], name: str, way: str) -> Decision:
+    if way == "tare":
+        return judge_by_tare(part, name)
+    return _WAYS[way](*([each[key].wall for each in part] for key in ("a", name)))
 
 
 def main(words: Sequence[str]) -> int:
