@@ -28,7 +28,7 @@ def print_and_exit(
     """Print an answer, and write the result of `render` to the file `page` unless that is None.
 
     Raises UsageError for --json with --markdown, the error of the answer or its gate, or typer.Exit with 1 if the
-    answer or its gate failed. Prints a warning if the gate passed although nothing is decided.
+    answer or its gate failed. Prints a warning if the gate is undecided.
     """
     if as_json and as_markdown:
         raise UsageError("--json and --markdown exclude each other", f"run tare {answer.command} once for each")

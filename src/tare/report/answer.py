@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,34 +16,39 @@ from rich.text import Text
 
 from tare import __version__
 from tare.model.errors import TareError
+from tare.model.units import format_count
 from tare.report.documents import escape_markdown
 from tare.report.numbers import strip_control_characters
+from tare.statistics.cells import Cell
 
 FORMAT = 1  # of the JSON of every command
-GateOutcome = Literal["passed", "failed", "cannot tell"]
-_NOTHING_DECIDED = "no verdict is decided, and undecided verdicts do not fail it"
-_TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided would fail here"
-_SIGNS: Mapping[GateOutcome, str] = {"passed": "✅ ", "failed": "❌ ", "cannot tell": "⚠️ "}
-_STYLES: Mapping[GateOutcome, str] = {"passed": "equivalent", "failed": "worse", "cannot tell": "undecided"}
+GateOutcome = Literal["passed", "failed", "undecided", "cannot tell"]
+TO_DECIDE = "run for longer or choose a wider --margin to decide more; --fail-on undecided would fail here"
+_SIGNS: Mapping[GateOutcome, str] = {"passed": "✅ ", "failed": "❌ ", "undecided": "⚠️ ", "cannot tell": "⚠️ "}
+_STYLES: Mapping[GateOutcome, str] = {
+    "passed": "equivalent",
+    "failed": "worse",
+    "undecided": "undecided",
+    "cannot tell": "undecided",
+}
 
 
 @dataclass(frozen=True)
 class Gate:
     """Outcome of the gate `--fail-on`; `fail_on` is empty without a gate.
 
-    `reason` explains the outcome, and `hint` is for a gate that cannot tell. `is_undecided` marks a gate that passed
-    although no verdict is decided.
+    `reason` explains the outcome, and `hint` is for a gate that is undecided or cannot tell. A gate is undecided if
+    nothing fails it, but some verdicts are undecided and might have: the command then succeeds with a warning.
     """
 
     fail_on: tuple[str, ...] = ()
     outcome: GateOutcome = "passed"
     reason: str = ""
     hint: str = ""
-    is_undecided: bool = False
 
     @property
     def sentence(self) -> str:
-        """Sentence that tells whether the gate passed; empty without a gate."""
+        """Sentence that tells how the gate ended; empty without a gate."""
         return f"The gate (--fail-on {','.join(self.fail_on)}) {self._result}." if self.fail_on else ""
 
     @property
@@ -53,18 +58,18 @@ class Gate:
 
     @property
     def warning_lines(self) -> tuple[str, ...]:
-        """Warning lines of a gate that passed although no verdict is decided; empty for other gates."""
-        return (f"the gate {self._result}", f"hint: {_TO_DECIDE}") if self.is_undecided else ()
+        """Warning lines of an undecided gate; empty for other gates."""
+        return (f"the gate {self._result}", f"hint: {self.hint}") if self.outcome == "undecided" else ()
 
     @property
     def look(self) -> str:
         """CSS class of the sentence."""
-        return _STYLES[self._displayed_outcome]
+        return _STYLES[self.outcome]
 
     @property
     def sign(self) -> str:
         """Emoji before the Markdown title; empty without a gate."""
-        return _SIGNS[self._displayed_outcome] if self.fail_on else ""
+        return _SIGNS[self.outcome] if self.fail_on else ""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -77,12 +82,15 @@ class Gate:
 
     @property
     def _result(self) -> str:
-        why = _NOTHING_DECIDED if self.is_undecided else self.reason
-        return f"{self.outcome}: {why}" if why else self.outcome
+        ending = "is undecided" if self.outcome == "undecided" else self.outcome
+        return f"{ending}: {self.reason}" if self.reason else ending
 
-    @property
-    def _displayed_outcome(self) -> GateOutcome:
-        return "cannot tell" if self.is_undecided else self.outcome
+
+def describe_undecided(cells: Sequence[Cell]) -> str:
+    """Return the reason why a gate on these cells is undecided."""
+    count = sum(cell.verdict in ("undecided", "too few blocks") for cell in cells)
+    verb = "is" if count == 1 else "are"
+    return f"{count} of {format_count(len(cells), 'verdict')} {verb} undecided, which does not fail it"
 
 
 @dataclass(frozen=True)
@@ -111,8 +119,8 @@ class Answer:
     """Answer of a command.
 
     `styled` names the column that gets the rows' styles; if it is empty, all columns get them. A terminal of at least
-    `wide` columns shows the whole table. `warning` and `opening` are printed before the table. `closing` ends the
-    printed text and is not part of the Markdown. `fields` computes the fields of the JSON document.
+    `wide` columns shows the whole table. `warning` and `opening` are printed before the table. `warning` and `closing`,
+    which ends the printed text, are not part of the Markdown. `fields` computes the fields of the JSON document.
 
     The command ends with `error` or with the gate's error if there is one, and with exit code 1 if the command
     `failed` or its gate did.
@@ -161,6 +169,7 @@ class Answer:
         lines = [
             f"### {self.gate.sign}tare {self.command}",
             "",
+            *((escape_markdown(self.opening), "") if self.opening else ()),
             escape_markdown(" ".join(reversed(self.conclusions))),
             "",
         ]

@@ -38,8 +38,8 @@ ANSWER = Answer(
         False,
     ),
     (
-        Gate(("worse",), is_undecided=True),
-        "The gate (--fail-on worse) passed: no verdict is decided, and undecided verdicts do not fail it.",
+        Gate(("worse",), "undecided", "x", "do this"),
+        "The gate (--fail-on worse) is undecided: x.",
         "⚠️ ",
         None,
         True,

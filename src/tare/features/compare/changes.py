@@ -106,18 +106,29 @@ def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[R
 
     Nothing cancels the state of the machine: a change may be of the program, of the machine, or of the day.
     """
+    samples = [
+        (
+            before.headline(name, before.baseline),
+            after.headline(name, after.baseline),
+            (summarize_logs(logs[0]), summarize_logs(logs[1])),
+        )
+        for name, logs in baseline_logs(before, after).items()
+    ]
+    return _decide_jointly(lambda sample, needed: _compare_samples_of_cells(*sample, margin, needed), samples)
+
+
+def baseline_logs(before: Summary, after: Summary) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return the logarithms of the baseline's values in both runs, by headlines of which both have values."""
     heads = {head.rule.name: head for head in after.headline_data}
-    samples: list[tuple[Cell, Cell, tuple[LogRatioSample, LogRatioSample]]] = []
+    found = {}
     for old in before.headline_data:
         new = heads.get(old.rule.name)
         compared = any(cell.headline == old.rule.name for cell in before.headlines)
-        if new is None or not compared or before.baseline not in old.grid.stacks:
-            continue
-        cells = before.headline(old.rule.name, before.baseline), after.headline(old.rule.name, after.baseline)
-        logs = stack_logs(old, before.baseline), stack_logs(new, after.baseline)
-        if logs[0].size and logs[1].size:
-            samples.append((*cells, (summarize_logs(logs[0]), summarize_logs(logs[1]))))
-    return _decide_jointly(lambda sample, needed: _compare_samples_of_cells(*sample, margin, needed), samples)
+        if new is not None and compared and before.baseline in old.grid.stacks:
+            logs = stack_logs(old, before.baseline), stack_logs(new, after.baseline)
+            if logs[0].size and logs[1].size:
+                found[old.rule.name] = logs
+    return found
 
 
 def make_cell_like(template: Cell, verdict: Verdict, **fields: Any) -> Cell:

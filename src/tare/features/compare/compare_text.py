@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any
 
 from tare.features.compare.changes import RatioChange
+from tare.features.compare.comparability import run_machine_differences
+from tare.features.compare.noise import NoiseVerdict
 from tare.features.compare.run_comparison import ComparisonResult
 from tare.model.units import format_quantity
-from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
+from tare.report.answer import TO_DECIDE, Answer, AnswerColumn, AnswerRow, Gate, describe_undecided
 from tare.report.data_files import cell_fields, run_fields
 from tare.report.findings import failed_control_lines, override_lines
 from tare.report.numbers import cut, format_percent, format_ratio, join_names
@@ -49,7 +51,31 @@ def answer(result: ComparisonResult) -> Answer:
         conclusions=tuple(filter(None, (_sentence(result), _baseline_sentence(result), gate.sentence))),
         fields=partial(_document, result, gate),
         gate=gate,
+        opening=_comparability_sentence(result),
     )
+
+
+def _comparability_sentence(result: ComparisonResult) -> str:
+    """Say whether two runs are of one machine and equally noisy; "" for one run."""
+    if not result.changes:
+        return ""
+    machine = "Different machines" if run_machine_differences(*result.runs) else "Same machine, as far as recorded"
+    baseline = result.summary.baseline
+    texts = {
+        each.headline: f"{100 * each.before:.2g} % before and {100 * each.after:.2g} % after" for each in result.noise
+    }
+    by_verdict: dict[NoiseVerdict, list[str]] = {}
+    for each in result.noise:
+        by_verdict.setdefault(each.verdict, []).append(each.headline)
+    noise = []
+    if different := by_verdict.get("different"):
+        noise.append(f"different in {_join_some(tuple(f'{name} ({texts[name]})' for name in different))}")
+    if similar := by_verdict.get("similar"):
+        values = f" ({texts[similar[0]]})" if len(similar) == 1 else ""
+        noise.append(f"similar in {_join_some(tuple(similar))}{values}")
+    if few := by_verdict.get("too few blocks"):
+        noise.append(f"too few blocks to compare it in {_join_some(tuple(few))}")
+    return f"{machine}. Noise of {baseline}: {'; '.join(noise) or 'unknown'}."
 
 
 def _sentence(result: ComparisonResult) -> str:
@@ -86,7 +112,9 @@ def _gate(result: ComparisonResult) -> Gate:
                 f"--stack {baseline} (docs/compare.md)"
             )
         why = " and ".join(reasons)
-    return Gate(gate.fail_on, gate.outcome, why, hint, gate.is_undecided)
+    elif gate.outcome == "undecided":
+        why, hint = describe_undecided(result.cells), TO_DECIDE
+    return Gate(gate.fail_on, gate.outcome, why, hint)
 
 
 def _baseline_sentence(result: ComparisonResult) -> str:
@@ -137,6 +165,8 @@ def _document(result: ComparisonResult, gate: Gate) -> dict[str, Any]:
         "baseline_changes": [_change_fields(change) for change in result.baseline_changes],
         "answer": _sentence(result),
         "baseline_answer": _baseline_sentence(result) or None,
+        "comparability": _comparability_sentence(result) or None,
+        "noise": [asdict(each) for each in result.noise],
         "remarks": _remarks(result),
         "gate": gate.fields
         | {

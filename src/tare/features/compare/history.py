@@ -302,4 +302,6 @@ def _judge_gate(
         outcome = "failed"
     elif confounding or max(one.count for one in series) < MIN_RUNS:
         outcome = "cannot tell"
+    elif any(one.count < MIN_RUNS for one in series):
+        outcome = "undecided"
     return HistoryGate(options.fail_on, failing, lost, confounding, outcome)

@@ -114,6 +114,10 @@ def _gate(history: History) -> Gate:
     elif gate.outcome == "cannot tell":
         why = f"no stack has values in {MIN_RUNS} runs, but in {max(one.count for one in history.series)} at most"
         hint = f"measure {MIN_RUNS} runs or more"
+    elif gate.outcome == "undecided":
+        short = [series_name(one) for one in history.series if one.count < MIN_RUNS]
+        why = f"no change was confirmed, but values in fewer than {MIN_RUNS} runs cannot show any: {join_some(short)}"
+        hint = f"measure {MIN_RUNS} runs or more"
     return Gate(gate.fail_on, gate.outcome, why, hint)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from tare.features.compare.changes import RatioChange, compare_baselines, compare_headlines
+from tare.features.compare.changes import RatioChange, baseline_logs, compare_baselines, compare_headlines
 from tare.features.compare.comparability import (
     require_one_machine,
     require_same_units,
@@ -18,6 +18,7 @@ from tare.features.compare.comparability import (
     run_machine_differences,
     units_of,
 )
+from tare.features.compare.noise import NoiseComparison, compare_noise
 from tare.features.compare.run_series import format_points, measured_points, require_stack, select_stacks, stacks_of
 from tare.model.errors import TareError, UsageError
 from tare.model.run_folder import Run
@@ -46,7 +47,7 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """Result of a comparison; `changes` and `baseline_changes` are empty for one run.
+    """Result of a comparison; `changes`, `baseline_changes` and `noise` are empty for one run.
 
     `baseline_changes` are changes of the baseline itself. They are among the `changes` instead if the user requested
     the baseline as a stack.
@@ -59,6 +60,7 @@ class ComparisonResult:
     baseline_changes: tuple[RatioChange, ...]
     statements: tuple[str, ...]
     gate: GateResult
+    noise: tuple[NoiseComparison, ...] = ()
 
 
 def compare_stacks(run: Run, options: CompareOptions) -> ComparisonResult:
@@ -116,8 +118,9 @@ def compare_runs(before: Run, after: Run, options: CompareOptions) -> Comparison
     )
     cells = tuple(change.cell for change in changes)
     gate = judge_gate(options.fail_on, cells, _find_lost_cells(changes, later), confounding)
+    noise = compare_noise(baseline_logs(earlier, later))
     return _require_comparison(
-        ComparisonResult((before, after), later, cells, changes, baseline_changes, statements, gate)
+        ComparisonResult((before, after), later, cells, changes, baseline_changes, statements, gate, noise)
     )
 
 
@@ -230,7 +233,7 @@ class GateResult:
     """Result of a gate: its conditions, the cells that failed it, and those that lost their value.
 
     `confounding` are cells of the baseline, which itself has changed: the gate cannot tell whether the program or the
-    machine has. `is_undecided` is true if the gate passed although no cell is decided.
+    machine has.
     """
 
     fail_on: tuple[GateCondition, ...]
@@ -238,7 +241,6 @@ class GateResult:
     lost: tuple[Cell, ...]
     confounding: tuple[Cell, ...]
     outcome: GateOutcome
-    is_undecided: bool = False
 
 
 def judge_gate(
@@ -250,8 +252,8 @@ def judge_gate(
     """Judge the cells by the conditions of a gate.
 
     Lost cells fail every gate, as they are neither better nor equivalent. Undecided cells fail only a gate that names
-    them. A gate cannot tell if no cell has an interval, so that nothing could fail it, or if there is a confounding
-    cell (see `find_confounding_cells`).
+    them, and leave other gates undecided. A gate cannot tell if no cell has an interval, so that nothing could fail it,
+    or if there is a confounding cell (see `find_confounding_cells`).
     """
     verdicts = verdicts_of(fail_on)
     without_value = tuple(cell for cell in cells if cell.verdict == "no value" and not cell.skipped)
@@ -265,8 +267,9 @@ def judge_gate(
         outcome = "failed"
     elif fail_on and (confounding or all(cell.low is None for cell in cells)):
         outcome = "cannot tell"
-    is_undecided = bool(fail_on) and outcome == "passed" and not any(cell.is_decided for cell in cells)
-    return GateResult(fail_on, failing, lost, confounding, outcome, is_undecided)
+    elif fail_on and any(cell.verdict in _VERDICTS_OF_CONDITION["undecided"] for cell in cells):
+        outcome = "undecided"
+    return GateResult(fail_on, failing, lost, confounding, outcome)
 
 
 def find_confounding_cells(

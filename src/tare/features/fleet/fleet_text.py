@@ -17,7 +17,7 @@ from tare.features.fleet.comparison import FleetComparison, FleetMachineType, Ge
 from tare.features.fleet.controller import estimate_measuring_seconds, is_uploaded
 from tare.features.fleet.state import Fleet, Member, format_blocks
 from tare.model.units import format_count, format_duration
-from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate
+from tare.report.answer import Answer, AnswerColumn, AnswerRow, Gate, describe_undecided
 from tare.report.data_files import cell_fields
 from tare.report.findings import describe_machine
 from tare.report.numbers import (
@@ -135,7 +135,9 @@ def _gate(result: FleetComparison) -> Gate:
                 if each.cell in gate.failing
             ]
         )
-    return Gate(gate.fail_on, gate.outcome, why, "measure more machines", gate.is_undecided)
+    elif gate.outcome == "undecided":
+        why = describe_undecided([each.cell for each in decided_results(result)])
+    return Gate(gate.fail_on, gate.outcome, why, "measure more machines")
 
 
 def _remarks(result: FleetComparison) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -83,7 +84,7 @@ def test_the_gate_cannot_tell_if_a_program_slower_everywhere_became_worse(
     lines = found.out.splitlines()
     assert lines[0] == "### ⚠️ tare compare"
     why = "The gate (--fail-on worse) cannot tell: native itself differs by more than the margin."
-    assert lines[2].startswith(f"{why} native itself: dhrystone is worse (")
+    assert lines[4].startswith(f"{why} native itself: dhrystone is worse (")
     assert any(re.match(r"\| dhrystone ↑ \| native \| ▼ worse \| \S(51|50|4\d)\.\d % ", line) for line in lines)
     what, hint = found.error
     assert what == "the gate cannot tell: native itself differs by more than the margin"
@@ -134,22 +135,22 @@ def test_a_baseline_change_counts_only_past_the_margin_in_gate_direction(tmp_pat
     assert compare(new, old, *WORSE).code == 0
 
 
-def test_where_nothing_is_decided_a_gate_on_worse_passes_and_says_so(tmp_path: Path, compare: Compare) -> None:
+def test_where_nothing_is_decided_a_gate_on_worse_is_undecided_and_says_so(tmp_path: Path, compare: Compare) -> None:
     runs = pair(tmp_path, {**STACKS, "crun": 1.0}, blocks=6)
     found = compare(*runs, "--stack", "crun", *WORSE)
     assert "crun in dhrystone is undecided" in found.out
-    passed = "passed: no verdict is decided, and undecided verdicts do not fail it"
-    assert f"The gate (--fail-on worse) {passed}." in found.out
+    undecided = "is undecided: 1 of 1 verdict is undecided, which does not fail it"
+    assert f"The gate (--fail-on worse) {undecided}." in found.out
     assert found.code == 0
     what, hint = found.err.splitlines()
-    assert what == f"the gate {passed}"
+    assert what == f"the gate {undecided}"
     assert hint.startswith("hint: ")
     folders = [run.folder for run in runs]
     shown = compare(*folders, "--stack", "crun", *WORSE, "--markdown").out
     assert shown.startswith("### ⚠️ tare compare")
     whole = compare(*folders, "--stack", "crun", *WORSE, "--json").document
-    assert whole["gate"]["answer"] == "passed"
-    assert passed in whole["gate"]["reason"]
+    assert whole["gate"]["answer"] == "undecided"
+    assert undecided in whole["gate"]["reason"]
     assert compare(*folders, "--stack", "crun", "--fail-on", "worse,undecided").code == 1
 
 
@@ -158,6 +159,16 @@ def test_an_undecided_change_of_the_baseline_does_not_hold_a_gate_up(tmp_path: P
     found = compare(*runs, *WORSE)
     assert "native itself: dhrystone is undecided (" in found.out
     assert found.code == 0
+
+
+def test_no_output_shows_success_where_one_of_two_verdicts_is_undecided(tmp_path: Path, compare: Compare) -> None:
+    before, after = pair(tmp_path, {**STACKS, "crun": 1.0}, blocks=30)
+    page = tmp_path / "page.html"
+    outputs = [compare(before, with_noise(after, "crun", 0.2), *WORSE, "--html", page).out]
+    outputs += [compare(before.folder, after.folder, *WORSE, option).out for option in ("--markdown", "--json")]
+    for text in (*outputs, page.read_text(encoding="utf-8")):
+        assert "(--fail-on worse) is undecided: 1 of 2 verdicts is undecided, which does not fail it" in text
+        assert not re.search("[✅✓✔]|passed", text)
 
 
 def test_a_stack_that_is_lost_fails_every_gate(before: Run, after: Run, compare: Compare) -> None:
@@ -325,3 +336,48 @@ def test_units_of_two_runs_must_be_the_same(before: Run, after: Run, compare: Co
     found = compare(before, changed(with_trials(after, change), workloads=(lower,)))
     assert found.code == 2
     assert "speed is in iterations/s (higher is better) and in iterations/s (lower is better)" in found.error[0]
+
+
+# --- what can be compared --------------------------------------------------------------------------------------------
+
+
+def with_noise(run: Run, stack: str, deviation: float) -> Run:
+    """Multiply the values of a stack by noise."""
+    chance = np.random.default_rng(3)
+
+    def change(trial: Trial) -> Trial:
+        share = math.exp(chance.normal(0, deviation)) if trial.stack == stack else 1.0
+        return replace(trial, values=tuple(replace(each, value=each.value * share) for each in trial.values))
+
+    return with_trials(run, change)
+
+
+def test_whether_two_runs_can_be_compared_is_said_first(tmp_path: Path, compare: Compare) -> None:
+    runs = pair(tmp_path)
+    folders = [run.folder for run in runs]
+    sides = r"\(\d\.\d % before and \d\.\d % after\)"
+    said = rf"Same machine, as far as recorded\. Noise of native: similar in dhrystone {sides}\."
+    assert re.match(said, compare(*runs).out)
+    assert re.search(said, compare(*folders, "--markdown").out.splitlines()[2].replace("\\", ""))
+    page = tmp_path / "page.html"
+    whole = compare(*folders, "--json", "--html", page).document
+    assert re.fullmatch(said, whole["comparability"])
+    assert whole["comparability"] in Page(page.read_text(encoding="utf-8")).text
+    [noise] = whole["noise"]
+    assert noise["headline"] == "dhrystone"
+    assert noise["before"] == pytest.approx(0.05, rel=0.5)
+    assert noise["verdict"] == "similar"
+    assert compare(folders[0], "--json").document["comparability"] is None
+
+
+def test_other_machines_and_other_noise_are_said_first(before: Run, after: Run, compare: Compare) -> None:
+    noisy = on_machine(with_noise(after, "native", 0.3), cpus=4)
+    first = compare(before, noisy, "--across-machines").out.splitlines()[0]
+    assert re.fullmatch(
+        r"Different machines\. Noise of native: different in dhrystone \(\d.* before and \d+ % after\)\.", first
+    )
+
+
+def test_the_noise_of_few_blocks_is_not_judged(tmp_path: Path, compare: Compare) -> None:
+    first = compare(*pair(tmp_path, blocks=9)).out.splitlines()[0]
+    assert first == "Same machine, as far as recorded. Noise of native: too few blocks to compare it in dhrystone."
