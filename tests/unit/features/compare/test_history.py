@@ -16,7 +16,7 @@ from nights import KERNELS, nights
 from runs import write
 
 from tare.features.compare.history_page import _format_day
-from tare.model.run_folder import load_run
+from tare.model.run_folder import load_run, replace_trials
 
 History = Call
 STEP = [0.97] * 12 + [0.90] * 12  # from the 13th of November on
@@ -64,6 +64,18 @@ def test_nothing_is_found_where_nothing_changed(history: History, tmp_path: Path
     assert found.code == 0
     assert "no change was found in 2 series" in found.out
     assert "The gate (--fail-on different) passed: no such change was confirmed." in found.out
+
+
+def test_a_gate_is_undecided_while_a_stack_has_too_few_runs(history: History, tmp_path: Path) -> None:
+    folders = nights(tmp_path, [0.97] * 12)
+    for folder in folders[:-3]:
+        replace_trials(folder, [trial for trial in load_run(folder).trials if trial.stack != "crun"])
+    found = history(*folders, "--fail-on", "worse")
+    assert found.code == 0
+    assert re.search(
+        r"The gate \(--fail-on worse\) is undecided: .* in fewer than 6 runs .*: crun in dhrystone", found.out
+    )
+    assert "passed" not in found.out
 
 
 def test_the_gate_fails_only_on_the_night_on_which_a_change_becomes_firm(history: History, updated: list[Path]) -> None:
