@@ -81,7 +81,7 @@ class Verdict:
             f"usual: geometric mean over the blocks; slower or faster: the interval excludes 0 %; equivalent: within "
             f"{format_percent(self.summary.margin)}; {self.summary.control}: {baseline} compared with itself",
             tuple(self._remarks()),
-            (*map(describe, sorted(self.cells, key=_cost)), self._details()),
+            tuple(map(describe, sorted(self.cells, key=_cost))),
             self._fields,
             opening=f"in {stack}:" if stack else "",
         )
@@ -177,11 +177,11 @@ class Verdict:
         measured = self.measured
         by_cpu = "; compared by CPU time, as they only compute" if any(cell.by_cpu_time for cell in self.cells) else ""
         blocks = format_count(len(measured.run.trials) // len(self.summary.stacks), "block")
-        return f"{blocks} in {measured.seconds:.1f} s{by_cpu}."
+        return f"{blocks} in {measured.seconds:.1f} s{by_cpu}"
 
     def _remarks(self) -> list[str]:
         remarks = [f"{name}: {each['command']}" for name, each in self.measured.run.record.own.items() if each]
-        remarks += filter(None, [self._wall_times()])
+        remarks += filter(None, [self._wall_times(), self._details()])
         if (control := self.summary.headlines[-1]).verdict in ("better", "worse"):
             remarks.append(
                 f"{self.summary.baseline} differs from itself ({format_ratio(control)} {format_interval(control)}): "
