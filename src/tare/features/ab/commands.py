@@ -102,6 +102,8 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     names = _name_commands(lines, name or ())
     settings = _parse_settings(margin, budget, timeout, exit_codes, metric, input_file)
     settings = replace(settings, warm_up=warm_up, prepare=prepare, cleanup=cleanup, keeps_output=output == "pipe")
+    if on and len(lines) == 1:
+        raise UsageError("--on compares commands, and there is one", f"tare try --on {on} -- {lines[0]}")
     if input_file is None:
         warn_about_stdin("use --input FILE")
     try:

@@ -143,6 +143,7 @@ def test_prepare_runs_before_each_run_and_cleanup_once(call: Call, tmp_path: Pat
 @pytest.mark.parametrize(("words", "what", "code"), [
     ((), "no command is named", 2),
     (("true", "-n", "x", "-n", "y"), "there are 2 names for 1 command", 2),
+    (("true", "--on", "crun"), "--on compares commands, and there is one", 2),
     (("true", "nosuchprogram"), "B: there is no program nosuchprogram in PATH", 2),
     (("true", "true", "-n", "x", "-n", "x"), "-n x: the name is empty or not unique", 2),
     (("true", "true", "-n", "x", "-n", "y", "-n", "z"), "there are 3 names for 2 commands", 2),
