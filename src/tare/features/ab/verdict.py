@@ -79,7 +79,7 @@ class Verdict:
             columns,
             tuple(self._rows()),
             f"usual: geometric mean over the blocks; slower or faster: the interval excludes 0 %; equivalent: within "
-            f"{format_percent(self.summary.margin)}; {self.summary.control}: {baseline} compared with itself",
+            f"{format_percent(self.summary.margin)}; {self.summary.stacks[-1]}: {baseline} compared with itself",
             tuple(self._remarks()),
             tuple(map(describe, sorted(self.cells, key=_cost))),
             self._fields,
