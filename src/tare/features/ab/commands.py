@@ -34,6 +34,8 @@ from tare.runner.job import new_job
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _EXAMPLE = "for example tare ab 'gzip -6 -c FILE' 'gzip -9 -c FILE'"
+_BISECT = "git worktree add ../good GOOD; git bisect run tare ab --bisect '../good/bench' './bench'"
+_ENDS_BISECTION = 128  # exit code with which `git bisect run` ends
 _METRIC = TypeAdapter(UserMetric)
 _Format = Literal["json", "markdown", "csv"]
 _Variables = Annotated[
@@ -99,6 +101,8 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     lines = list(commands or ())
     if len(lines) == 1 and any((env_a, env_b, cwd_a, cwd_b, from_a, from_b)):
         lines *= 2
+    if bisect and len(lines) == 1:
+        raise UsageError("--bisect compares a known good version with the checkout, and there is one command", _BISECT)
     names = _name_commands(lines, name or ())
     settings = _parse_settings(margin, budget, timeout, exit_codes, metric, input_file)
     settings = replace(settings, warm_up=warm_up, prepare=prepare, cleanup=cleanup, keeps_output=output == "pipe")
@@ -123,9 +127,11 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     except TareError as error:
         if not bisect:
             raise
-        # A command that cannot be built or started is no slow one: `git bisect` skips this commit.
         print_status(f"error: {error}", f"hint: {error.hint}", style="red")
-        code = NOT_TESTED
+        # A command that cannot be built or started is no slow one: `git bisect` skips this commit. If the baseline
+        # fails, which is not of this commit, it would skip all of them, and so ends.
+        is_baseline = lines[0] not in lines[1:] and str(error).startswith(f"{names[0]}: ")
+        code = _ENDS_BISECTION if is_baseline else NOT_TESTED
     if code:
         raise typer.Exit(code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import marshal
 import os
 import re
@@ -24,6 +25,8 @@ _SHELL_SYNTAX = re.compile(r"[|&;<>()$`*?\[\]~#{}!\n]|^\s*[A-Za-z_]\w*=")
 _QUOTED_SYNTAX = re.compile(r"[$`]")
 # Words that only a shell knows, as far as people begin a command with them.
 _BUILTINS = {":", ".", "alias", "cd", "command", "eval", "exec", "exit", "export", "set", "source", "ulimit", "umask"}
+_QUOTE = "each command is one word in quotes, with its arguments: tare ab 'gzip -6 -c FILE' 'gzip -9 -c FILE'"
+_LOG = logging.getLogger(__name__)
 _SPAWNER = Path(__file__).with_name("spawner.py")
 
 
@@ -103,11 +106,11 @@ def _find_program(name: str, program: str, folder: str, environment: Mapping[str
         path = os.path.join(folder, program)  # noqa: PTH118 - a Path would drop the `./` that users see in errors
         if not os.access(path, os.X_OK) or Path(path).is_dir():
             what = "is not executable" if Path(path).exists() else "does not exist"
-            raise UsageError(f"{name}: {program} {what}", f"in {folder}")
+            raise UsageError(f"{name}: {program} {what}", f"in {folder}; {_QUOTE}")
         return path
     if found := shutil.which(program, path=environment.get("PATH", os.defpath)):
         return os.path.abspath(found)  # noqa: PTH100 - `resolve` would follow links, and programs look at their name
-    raise UsageError(f"{name}: there is no program {program} in PATH", "install it, or give its path")
+    raise UsageError(f"{name}: there is no program {program} in PATH", f"install it, or give its path; {_QUOTE}")
 
 
 class Spawner:
@@ -115,13 +118,18 @@ class Spawner:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
+        self._logged = set[tuple[str, ...]]()
 
     def run(
         self, contender: Contender, *, timeout: float, stdin: str = "", keep: int = 0, argv: Sequence[str] = ()
     ) -> CommandUsage:
         """Run a command, or `argv` in its place; raises TareError if it cannot be started."""
+        words = tuple(argv or contender.argv)
+        if words not in self._logged:  # a command runs hundreds of times
+            self._logged.add(words)
+            _LOG.info("%s (in %s, repeatedly)", shlex.join(words), contender.folder)
         response = self._request(
-            argv=list(argv or contender.argv),
+            argv=list(words),
             cwd=contender.folder,
             env=dict(contender.environment),
             stdin=stdin,

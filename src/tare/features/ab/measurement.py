@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shlex
 import stat
 import time
@@ -169,10 +170,11 @@ class Comparison:
         else:
             what = f"{contender.name} takes hardly longer than its shell ({1000 * shell.wall:.1f} ms), which counts"
             self._warn(what, "let it do more, or start it without a shell: -N")
-        if "|" in contender.line and usage.errors.strip():
+        if re.search("[|;]", contender.line) and usage.errors.strip():
             printed = usage.errors.strip().rpartition("\n")[2][:200]
             what = f"{contender.name} succeeds, and prints an error: {printed}"
-            self._warn(what, "a pipe has the exit code of its last command: bash -o pipefail -c '…' has that of all")
+            hint = "a shell returns the exit code of the last command: && and bash -o pipefail -c '…' have that of all"
+            self._warn(what, hint)
 
     def _measure_shell(self, contender: Contender) -> CommandUsage:
         """Return the usage of a shell that does nothing: the medians of several runs."""
@@ -388,5 +390,6 @@ def _describe_failure(contender: Contender, usage: CommandUsage, which: str) -> 
     if usage.code in (126, 127):
         return TrialFailed(what, "run it by itself first: it cannot be started")
     return TrialFailed(
-        what, f"its standard input is empty (--input FILE); if this is no failure: --exit-codes 0,{usage.code}"
+        what,
+        f"run it by itself; it has an empty standard input (--input FILE), and may fail (--exit-codes 0,{usage.code})",
     )

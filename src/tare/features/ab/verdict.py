@@ -28,7 +28,7 @@ FAIL_ON: tuple[FailOn, ...] = ("slower", "different", "undecided")
 SLOWER, UNDECIDED, NOT_TESTED = 1, 3, 125  # exit codes; `git bisect run` skips a commit on the last one
 _TAKEN_LIMIT = 0.05  # share of the wanted CPU time that others may take without a remark
 _FLOOR = 1.02  # a peak memory up to this multiple of the starting process' is that of this process
-_COLUMNS = ("metric", "command", "usual", "change from {}", "95 % interval", "verdict")
+_COLUMNS = ("metric", "command", "usual", "change", "95 % interval", "verdict")
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,14 @@ class Verdict:
         """Return the table with its sentences; `stack` names the stack in which the commands ran."""
         baseline = self.summary.baseline
         describe = self._describe_alone if self._is_alone else self._sentence
-        columns = tuple(
-            AnswerColumn(text.format(baseline), "name" if text == "command" else "text") for text in _COLUMNS
-        )
+        columns = tuple(AnswerColumn(text, "name" if text == "command" else "text") for text in _COLUMNS)
         return Answer(
             "ab",
             columns,
             tuple(self._rows()),
-            f"usual: geometric mean over the blocks; slower or faster: the interval excludes 0 %; equivalent: within "
-            f"{format_percent(self.summary.margin)}; {self.summary.stacks[-1]}: {baseline} compared with itself",
+            f"usual: geometric mean over the blocks; change: from {baseline}; slower or faster: the interval excludes "
+            f"0 %; equivalent: within {format_percent(self.summary.margin)}; {self.summary.stacks[-1]}: {baseline} "
+            "compared with itself",
             tuple(self._remarks()),
             tuple(map(describe, sorted(self.cells, key=_cost))),
             self._fields,
@@ -93,7 +92,7 @@ class Verdict:
         writer.writerow(("metric", "unit", "command", "usual", "ratio", "low", "high", "verdict", "blocks"))
         for cell in self._table_cells():
             writer.writerow(
-                (cell.metric, cell.unit, cell.stack, cell.usual, cell.ratio, cell.low, cell.high, cell.verdict, cell.n)
+                (cell.metric, cell.unit, cell.stack, cell.usual, cell.ratio, cell.low, cell.high, _word(cell), cell.n)
             )
         return text.getvalue()
 
@@ -115,9 +114,11 @@ class Verdict:
         return f"mean wall time: {', '.join(texts)}" if any(cell.by_cpu_time for cell in self.cells) else ""
 
     def _rows(self) -> list[AnswerRow]:
-        rows, last = [], ""
+        rows, last, by_cpu = [], "", any(cell.by_cpu_time for cell in self.cells)
         for cell in self._table_cells():
             if cell.stack == self.summary.control and not cell.headline:
+                continue
+            if cell.metric == "cpu" and by_cpu:  # the time is that already
                 continue
             name = f"{cell.metric} by CPU" if cell.by_cpu_time else cell.metric
             texts = (name if name != last else "", cell.stack, self._usual(cell))
