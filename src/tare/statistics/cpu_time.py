@@ -2,7 +2,8 @@
 
 The kernel's CPU time of a program contains neither the time in which another program had the CPU nor steal time. So
 work per second of CPU time is the speed that the program has on an idle machine, whatever runs next to it. This holds
-only where nothing but the CPU limits the program: it must be the bottleneck in the baseline, in the run's first block.
+only where nothing but the CPU limits the program: it must be the bottleneck both in the baseline and in the stack, in
+the first block of each. A stack in which the program waits, for a disk, a lock or a timer, is compared by wall time.
 The rule sees no ratio, so it cannot prefer a result; and it sees only the first block, so that a cell never changes its
 clock.
 """

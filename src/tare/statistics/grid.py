@@ -106,8 +106,9 @@ class GridBuilder:
     _values: array[float] = field(default_factory=lambda: array("d"))
     _turns: array[float] = field(default_factory=lambda: array("d"))
     _cpu_turns: array[float] = field(default_factory=lambda: array("d"))  # NaN if unknown
-    _first_block: int | None = None  # the first one with a reference
-    _is_cpu_bound: dict[tuple[str, float | None], bool] = field(default_factory=dict)  # by the references in it
+    _first_blocks: dict[str, int] = field(default_factory=dict)  # of each stack
+    # Whether a CPU limited a stack there, by stack, metric and point.
+    _is_cpu_bound: dict[tuple[str, str, float | None], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._metrics = {metric.name: metric for metric in self.record.metrics}
@@ -134,18 +135,10 @@ class GridBuilder:
             turns = value.turns or (value.value,)
             self._turns.extend(turns)
             self._cpu_turns.extend(turns_by_cpu_time(value) or (math.nan,) * len(turns))
-        if trial.stack in self.references:
-            self._learn_bottleneck(trial)
-
-    def _learn_bottleneck(self, trial: Trial) -> None:
-        """Learn from a trial of a reference which values a CPU limits in the first block."""
-        if self._first_block is None or trial.block < self._first_block:
-            self._first_block = trial.block
-            self._is_cpu_bound.clear()
-        if trial.block == self._first_block:
+        if self.references and trial.block <= self._first_blocks.get(trial.stack, trial.block):
+            self._first_blocks[trial.stack] = trial.block
             for value in trial.values:
-                key = value.metric, value.point
-                self._is_cpu_bound[key] = self._is_cpu_bound.get(key, True) and is_cpu_bound(trial, value)
+                self._is_cpu_bound[trial.stack, value.metric, value.point] = is_cpu_bound(trial, value)
 
     def grid(self) -> Grid:
         """Return the grid of all trials so far. Repeated values within a trial are averaged: they are no blocks."""
@@ -186,11 +179,16 @@ class GridBuilder:
     def _choose_clock(
         self, keys: tuple[GridKey, ...], has_turn: NDArray[np.bool_], has_cpu_turn: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Return the mask of stacks and keys to compare by CPU time: known for all turns, also of the references."""
-        is_known = (has_turn == has_cpu_turn).all(axis=(2, 3))
+        """Return the mask of stacks and keys to compare by CPU time.
+
+        It is known for all turns, and a CPU limits the stack in its first block; both also hold for the references.
+        """
+        is_bound = [
+            [self._is_cpu_bound.get((stack, key.metric, key.point), False) for key in keys] for stack in self.stacks
+        ]
+        fits = (has_turn == has_cpu_turn).all(axis=(2, 3)) & np.array(is_bound, dtype=bool).reshape(has_turn.shape[:2])
         rows = [self._stack_at[stack] for stack in self.references]
-        is_bound = [self._is_cpu_bound.get((key.metric, key.point), False) for key in keys]
-        return np.asarray(is_known & is_known[rows].all(axis=0) & is_bound & has_turn.any(axis=(2, 3)))
+        return np.asarray(fits & fits[rows].all(axis=0) & has_turn.any(axis=(2, 3)))
 
     def _find_good(self, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return the mask of the values that are numbers with all their turns; `counts` are the numbers of turns."""

@@ -94,6 +94,18 @@ def test_a_control_without_cpu_time_leaves_all_cells_to_wall_time() -> None:
     assert not any(cell.by_cpu_time for cell in cells.values())
 
 
+def test_a_stack_in_which_the_program_waits_is_compared_by_wall_time() -> None:
+    trials = [
+        computing(name, block, speed, QUIET, wanted)
+        for block in range(3)
+        for name, speed, wanted in (("native", 100.0, 1.0), ("docker", 50.0, 0.5), ("native-again", 100.0, 1.0))
+    ]
+    cells = {cell.stack: cell for cell in summarize(make_run(trials)).headlines}
+    assert not cells["docker"].by_cpu_time
+    assert cells["native-again"].by_cpu_time
+    assert cells["docker"].ratio == pytest.approx(0.5, rel=0.01)
+
+
 def test_the_first_block_alone_decides_whether_the_cpu_was_the_bottleneck() -> None:
     def trials(block: int, wanted: float) -> list[Trial]:
         return [computing(name, block, 100.0, QUIET, wanted) for name in ("native", "docker", "native-again")]

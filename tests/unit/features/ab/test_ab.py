@@ -136,6 +136,12 @@ def test_a_computing_command_is_compared_by_cpu_time_and_has_its_wall_time(call:
     assert "slower" in printed.out
 
 
+def test_a_command_that_also_waits_is_slower_than_one_that_computes(call: Call) -> None:
+    compute = "perl -e 'for my $i (1 .. 200_000) { $x += $i }'"
+    wait = "perl -e 'for my $i (1 .. 200_000) { $x += $i } select undef, undef, undef, 0.05'"
+    assert "slower" in call("ab", compute, wait, "--budget", "20s", code=1).out
+
+
 def test_prepare_runs_before_each_run_and_cleanup_once(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "file"
     line = f"sh -c 'rm {file} && echo v: 1 s'"
