@@ -122,8 +122,13 @@ def on_github(tmp_path: Path, environment: dict[str, str], commits: Commits) -> 
         temp, summary = tmp_path / "runner" / commit, tmp_path / f"{commit}.md"
         temp.mkdir(parents=True, exist_ok=True)
         known = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_REPOSITORY": "a/b", "RUNNER_TEMP": str(temp)}
-        known |= {"PATH": f"{tools}:{environment['PATH']}", "TARGET": commits["target"], "FORK": "false", "NUMBER": "3"}
-        known = environment | job["env"] | {"BUILD": MAKE} | known | more
+        known |= {
+            "PATH": f"{tools}:{environment['PATH']}",
+            "SPEED_TARGET": commits["target"],
+            "SPEED_FORK": "false",
+            "SPEED_NUMBER": "3",
+        }
+        known = environment | job["env"] | {"SPEED_BUILD": MAKE} | known | more
         code = 0
         for step in steps:
             if code == 0 or step.get("if") == "${{ !cancelled() }}":
@@ -147,7 +152,7 @@ def on_gitlab(tmp_path: Path, environment: dict[str, str], commits: Commits, for
         known = {"CI_API_V4_URL": forge.url, "CI_MERGE_REQUEST_PROJECT_ID": "7", "CI_MERGE_REQUEST_IID": "3"}
         known |= {"CI_MERGE_REQUEST_DIFF_BASE_SHA": commits["base"], "CI_COMMIT_SHA": commits[commit]}
         variables = {name: str(value) for name, value in job["variables"].items()}
-        known = environment | variables | {"BUILD": MAKE, "SPEED_TOKEN": "secret"} | known | more
+        known = environment | variables | {"SPEED_BUILD": MAKE, "SPEED_TOKEN": "secret"} | known | more
         code = shell(tmp_path / "job", "\n".join(script), known)
         assert shell(tmp_path / "job", "\n".join(job["after_script"]), known) == 0
         written = [each["body"] for each in forge.notes if each["id"] != 5]
@@ -230,7 +235,7 @@ def test_one_comment_has_the_last_result(run_job: Jobs) -> None:
     assert first.startswith(f"{MARKER}\n### tare ab\n")
     assert re.search(r"change takes \d+(\.\d)? % longer than base \\\[\d.*, \d.*\\\], n = \d+\.", first)
     assert first in slower.summary
-    same = run_job("same", MARGIN="30%")
+    same = run_job("same", SPEED_MARGIN="30%")
     assert same.code == 0
     [second] = same.comments  # instead of the first
     assert re.search(r"change and base are equivalent within 30 %: .?\d+(\.\d)? % \\\[", second)
@@ -238,7 +243,7 @@ def test_one_comment_has_the_last_result(run_job: Jobs) -> None:
 
 
 def test_a_change_that_cannot_be_built_replaces_the_last_result(run_job: Jobs) -> None:
-    undecided = run_job("same", BENCH="sleep 0.1", BUDGET="1s")
+    undecided = run_job("same", SPEED_BENCH="sleep 0.1", SPEED_BUDGET="1s")
     assert undecided.code == 3
     [first] = undecided.comments
     assert "Undecided: too few blocks for an interval of change" in first
@@ -246,15 +251,17 @@ def test_a_change_that_cannot_be_built_replaces_the_last_result(run_job: Jobs) -
     broken = run_job("broken")
     assert broken.code == 1
     assert broken.comments == [
-        f"{MARKER}\nNothing was compared: the build or the benchmark failed. The log of the job has the error.\n"
+        f"{MARKER}\nNothing was compared: the log of the job has the error of the build or the benchmark.\n"
     ]
 
 
-@pytest.mark.parametrize(("forge_name", "variables"), [("github", {"FORK": "true"}), ("gitlab", {"SPEED_TOKEN": ""})])
+@pytest.mark.parametrize(
+    ("forge_name", "variables"), [("github", {"SPEED_FORK": "true"}), ("gitlab", {"SPEED_TOKEN": ""})]
+)
 def test_the_result_of_a_fork_is_in_the_summary(
     forge_name: str, variables: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
-    result = request.getfixturevalue(f"on_{forge_name}")("same", BENCH="false", **variables)
+    result = request.getfixturevalue(f"on_{forge_name}")("same", SPEED_BENCH="false", **variables)
     assert result.code == 3
     assert result.comments == []
     assert "Nothing was compared" in result.summary
