@@ -241,7 +241,7 @@ def test_a_second_run_and_clean_wait_for_the_first_which_ends_at_ctrl_c(
             error, hint = output.stderr.splitlines()
             assert error.startswith(f"error: {what}")
             assert error.endswith(f"(process {process.pid})")
-            assert hint == "hint: wait until it has ended: tare run --wait does so"
+            assert hint == "hint: wait until it has ended; tare run has --wait for that"
         assert not (tmp_path / "second").exists()
         assert process.poll() is None
         process.send_signal(signal.SIGINT)

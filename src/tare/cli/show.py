@@ -162,6 +162,8 @@ def _print_trial(trial: Trial, run: Run, *, all_turns: bool) -> None:
         console.rule(f"{raw.label} ({format_duration(round(raw.seconds, 3))})", align="left")
         console.print(shlex.join(raw.argv), style="bold", soft_wrap=True)
         console.print(raw.text.rstrip("\n"), soft_wrap=True)
+        if raw.errors.strip():
+            console.print(f"standard error: {raw.errors.strip()}", style="yellow", soft_wrap=True)
         more = sum(each.label == raw.label for each in outputs) - 1
         if more and not all_turns:
             console.print(f"… {format_count(more, 'more turn')} of {raw.label}; show with --all", style="dim")

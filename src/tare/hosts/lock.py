@@ -129,7 +129,7 @@ def lock_this_machine() -> Iterator[None]:
 
     def lock_error(line: str) -> TareError:
         what = f"another tare runs on this machine: {LockHolder.parse(line) or 'its lock has no name in it'}"
-        return LockHeld(what, "wait until it has ended: tare run --wait does so")
+        return LockHeld(what, "wait until it has ended; tare run has --wait for that")
 
     path = machine_lock_path()
     _check_folder(path.parent)

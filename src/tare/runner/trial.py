@@ -34,6 +34,7 @@ from tare.runner.sanity_checks import (
     find_invalid,
     limit_cautions,
     placement_cautions,
+    printed_error_cautions,
     read_guest_clock,
     read_observed_limits,
     reject_impossible_values,
@@ -393,6 +394,7 @@ class TrialRun:
         if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
+        log.cautions += printed_error_cautions(log.raw)
 
 
 def _convert_failed_output(output: Output) -> RawOutput:

@@ -42,6 +42,9 @@ def collect_files(command: Sequence[str], files: Sequence[str], is_foreign_image
     for path in files:
         if not exists(path):
             raise UsageError(f"--file {path}: there is no such file or folder", "give a path of this machine")
+    for path in command[:1]:
+        if path.startswith(("./", "../")) and not (is_foreign_image or exists(path)):
+            raise UsageError(f"{path}: there is no such file here", "give a path of this machine, or a program's name")
     programs = [path for path in command[:1] if _is_user_file(path, is_foreign_image)]
     targets: dict[str, str] = {}
     sources: dict[str, str] = {}

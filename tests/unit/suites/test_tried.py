@@ -138,9 +138,15 @@ def test_a_program_of_this_machine_is_taken_along_by_itself(word: str, here: Pat
     assert Path(found.files[0][1]).is_absolute()
 
 
-@pytest.mark.parametrize("word", ["bench.sh", "./missing.sh", "/usr/bin/env", "/bin/sh", "./data"])
+@pytest.mark.parametrize("word", ["bench.sh", "/usr/bin/env", "/bin/sh", "./data"])
 def test_words_that_name_no_program_of_this_machine_are_the_images(word: str) -> None:
     assert taken(word) == PackedCommand((word,))
+
+
+def test_a_missing_program_is_named_unless_it_may_be_in_the_image() -> None:
+    with pytest.raises(UsageError, match=r"missing\.sh: there is no such file here"):
+        taken("./missing.sh")
+    assert taken("./missing.sh", of_others=True) == PackedCommand(("./missing.sh",))
 
 
 def test_absolute_paths_are_in_an_external_image_and_relative_ones_local(here: Path) -> None:
