@@ -39,7 +39,10 @@ class Console(rich.console.Console):
     """Rich's console without markup. Control characters become blanks, except those that Rich itself writes."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"markup": False, "highlight": False} | settings)
+        usual = {"markup": False, "highlight": False}
+        if settings.get("stderr") and _is_quiet:
+            usual["force_terminal"] = False  # no live display
+        super().__init__(**usual | settings)
 
     def print(self, *objects: Any, style: Any = None, **settings: Any) -> None:
         """Print objects; see Rich. With --quiet, standard error gets warnings only."""
