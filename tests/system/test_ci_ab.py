@@ -58,7 +58,7 @@ Jobs = Callable[..., "JobResult"]
 
 @dataclass(frozen=True)
 class JobResult:
-    """What a job ended with, and what a reader of the request sees then: the comments that a job wrote, and the log."""
+    """Result of a job: its exit code, the comments that jobs wrote, and the summary or log."""
 
     code: int
     comments: list[str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -75,6 +75,17 @@ def become_owner(folder: Path) -> None:
             raise UsageError(what, f"move {path}, or give the run to root: chown -R root {folder}")
 
 
+def split_names(text: str) -> list[str]:
+    """Return the names of a list that is separated by commas, without empty ones."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def refuse_options(options: Mapping[str, object], why: str, hint: str) -> None:
+    """Raise UsageError, which begins with the option and `why`, for the first of these options that was given."""
+    if given := next((option for option, value in options.items() if value), None):
+        raise UsageError(f"{given}{why}", hint)
+
+
 def parse_verdicts(
     texts: Sequence[str] | None, known: Collection[Verdict], noun: str, example: str
 ) -> tuple[Verdict, ...]:
@@ -82,7 +93,7 @@ def parse_verdicts(
 
     Each text is a list separated by commas. Raises UsageError for an unknown verdict, and if an option names none.
     """
-    names = [name.strip() for text in texts or () for name in text.split(",") if name.strip()]
+    names = [name for text in texts or () for name in split_names(text)]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known, f"choose from {', '.join(known)}")

@@ -280,7 +280,7 @@ def _turns_step(number: int, stacks: int, timing: BlockTiming) -> _CurrentStep:
 
 
 class Screen(Printer):
-    """Observer that draws the table of results with a progress line below, in place, once the run begins."""
+    """Observer that draws the table of results with a progress line below, in place, while `live` is active."""
 
     _timing: BlockTiming
 
@@ -298,8 +298,8 @@ class Screen(Printer):
         """Store what the next refresh shows."""
         super().__call__(event)
         match event:
-            case PreparationStepBegins() | RunBegins():
-                self._begin(event)
+            case RunBegins():
+                self._rows, self._has_begun = FirstBlockRows(event.workloads), True
             case BlockBegins(timing):
                 self._timing = timing
             case TrialBegins(step):
@@ -316,11 +316,6 @@ class Screen(Printer):
                     self._failed.append((f"{trial.stack}, {trial.workload}: {trial.reason}", hint))
             case BlockEnded(run):
                 self._table = CachedTable(headline_table(summarize(run), self.console.width))
-
-    def _begin(self, event: PreparationStepBegins | RunBegins) -> None:
-        if isinstance(event, RunBegins):
-            self._rows, self._has_begun = FirstBlockRows(event.workloads), True
-        self.live.start()
 
     def __rich__(self) -> RenderableType:
         """Return the table, the last three failures and the progress line; before the run, the step and its time."""
@@ -369,7 +364,5 @@ def show_progress(console: Console) -> Iterator[RunObserver]:
             yield lines
         return
     screen = Screen(console)
-    try:
+    with screen.live:
         yield screen
-    finally:
-        screen.live.stop()

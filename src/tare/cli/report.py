@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tare.cli.arguments import read_run
+from tare.cli.arguments import read_run, split_names
 from tare.cli.console import print_status
 from tare.model.errors import UsageError
 from tare.model.files import convert_write_errors
@@ -33,7 +33,7 @@ def report(
 
     The paths of the files are printed.
     """
-    names = default_formats() if formats is None else [name.strip() for name in formats.split(",") if name.strip()]
+    names = default_formats() if formats is None else split_names(formats)
     if not names:
         raise UsageError("no report format is named", f"for example --format {','.join(default_formats())}")
     with convert_write_errors(out, "choose another folder with --out"), pause_garbage_collection():

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tare.cli.arguments import AsJson
+from tare.cli.arguments import AsJson, split_names
 from tare.cli.console import Console, create_console, print_status
 from tare.cli.progress import show_progress
-from tare.cli.signals import interruptible
+from tare.cli.signals import INTERRUPTED, interruptible
 from tare.hosts.facts import parse_cpu_list
 from tare.hosts.local import LocalHost, isolate_mounts
 from tare.hosts.lock import LockHeld, lock_this_machine, wait_for_lock
@@ -41,7 +41,6 @@ from tare.suites.suite import read_suite
 if TYPE_CHECKING:
     from tare.report.server import ServedReport
 
-INTERRUPTED = 130
 Results = Literal["tables", "json", "none"]  # what a run prints at its end; the document of report.json is `json`
 STOP_TEXTS = {
     StopReason.PLAN: "all blocks are done",
@@ -174,7 +173,7 @@ def select_stacks_to_run(on: str | None, *, quickly: bool = False) -> tuple[str,
     `quickly` restricts the default to stacks that start quickly. Raises TareError if only bare metal remains.
     """
     if on is not None:
-        return tuple(name.strip() for name in on.split(",") if name.strip())
+        return tuple(split_names(on))
     isolate_mounts()
     with Console(stderr=True).status("looking at this machine"):
         usable = list_usable(LocalHost(), quick_only=quickly)

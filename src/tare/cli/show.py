@@ -13,7 +13,7 @@ from typing import Annotated, get_args
 import typer
 from rich.table import Table
 
-from tare.cli.arguments import AsJson, read_run
+from tare.cli.arguments import AsJson, read_run, split_names
 from tare.cli.console import Console, create_console
 from tare.model.errors import UsageError, did_you_mean
 from tare.model.run_folder import Run, load_raw, trial_fields
@@ -69,10 +69,8 @@ def _select(trials: Sequence[Trial], wanted: Mapping[str, str]) -> list[Trial]:
     """
     selected = list(trials)
     for field, text in wanted.items():
-        names = [name.strip() for name in text.split(",") if name.strip()]
-        known = dict.fromkeys(getattr(each, field) for each in trials)
-        if field == "status":
-            known = dict.fromkeys(get_args(Status))
+        names = split_names(text)
+        known = get_args(Status) if field == "status" else tuple(dict.fromkeys(getattr(each, field) for each in trials))
         for name in names:
             if name not in known:
                 hint = did_you_mean(name, known, f"choose from {', '.join(known)}")

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import typer
 
 from tare.cli.app import load_function
-from tare.cli.arguments import AsJson
+from tare.cli.arguments import AsJson, refuse_options
 from tare.cli.console import print_status
 from tare.cli.run import run_suite, select_stacks_to_run
 from tare.model.errors import Fault, SuiteError, UsageError
@@ -140,9 +140,18 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     if source and package:
         raise UsageError("--package and --from exclude each other", "leave out one of them")
     if os.geteuid() and on == _BARE_METAL and save is None:
-        _refuse_without_root({"--package": package, "--from": source, "--file": file, "--out": out})
-        settings = {"budget": budget, "timeout": timeout, "prepare": prepare, "warm_up": warm_up, "metric": metric}
-        _measure_here(command, as_json=as_json, **(settings | {"margin": margin}))
+        why = ": without root, the command runs on this machine as it is"
+        refuse_options({"--package": package, "--from": source, "--file": file, "--out": out}, why, "sudo tare try …")
+        _measure_here(
+            command,
+            as_json=as_json,
+            budget=budget,
+            margin=margin,
+            timeout=timeout,
+            prepare=prepare,
+            warm_up=warm_up,
+            metric=metric,
+        )
         return
     collected = collect_files(command, file or (), is_foreign_image=bool(source))
     if on is None:
@@ -169,12 +178,6 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
         run_suite(new_job(suite, out), "try", results="json" if as_json else "tables")
     else:
         _save_suite(save, text)
-
-
-def _refuse_without_root(options: Mapping[str, object]) -> None:
-    """Raise UsageError for the first of these options that was given."""
-    if given := next((option for option, value in options.items() if value), None):
-        raise UsageError(f"{given}: without root, the command runs on this machine as it is", "sudo tare try …")
 
 
 def _measure_here(command: Sequence[str], *, as_json: bool, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""What goes to standard error with --quiet and --verbose, and tables in pipes."""
+"""Console: standard error with --quiet and --verbose, and tables in pipes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tare.cli.answer import print_answer
-from tare.cli.arguments import parse_verdicts
+from tare.cli.arguments import parse_verdicts, refuse_options, split_names
 from tare.cli.console import Console, print_status, replace_unprintable
 from tare.cli.run import run_suite
 from tare.cli.signals import INTERRUPTED, interruptible
@@ -112,8 +112,15 @@ def ab(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         warn_about_stdin("use --input FILE")
     try:
         if on:
-            _refuse_with_stacks({"--env-a": env_a, "--env-b": env_b, "--cwd-a": cwd_a, "--cwd-b": cwd_b,
-                                 "--input": input_file, "--cleanup": cleanup})  # fmt: skip
+            unavailable = {
+                "--env-a": env_a,
+                "--env-b": env_b,
+                "--cwd-a": cwd_a,
+                "--cwd-b": cwd_b,
+                "--input": input_file,
+            }
+            why = " is for commands on this machine, not in stacks"
+            refuse_options(unavailable | {"--cleanup": cleanup}, why, "leave out it or --on")
             images = {name: image for name, image in zip(names, (from_a, from_b), strict=False) if image}
             wanted = StackComparison("", dict(zip(names, lines, strict=True)), source, images, tuple(package or ()),
                                      allow_shell=not no_shell)  # fmt: skip
@@ -190,12 +197,6 @@ def _create_contenders(
     return contenders
 
 
-def _refuse_with_stacks(options: Mapping[str, object]) -> None:
-    """Raise UsageError for the first of these options that was given."""
-    if given := next((option for option, value in options.items() if value), None):
-        raise UsageError(f"{given} is for commands on this machine, not in stacks", "leave out it or --on")
-
-
 def _compare_in_stacks(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     wanted: StackComparison,
     on: str,
@@ -208,7 +209,7 @@ def _compare_in_stacks(  # noqa: PLR0913, PLR0917 - each is an option of the com
 ) -> int:
     """Compare the commands in each stack; return 1 if one fails, else 3 or 125 if one is undecided, else 0."""
     codes = []
-    for stack in dict.fromkeys(name.strip() for name in on.split(",") if name.strip()):
+    for stack in dict.fromkeys(split_names(on)):
         began = time.monotonic()
         job = new_job(replace(wanted, stack=stack).suite(settings, *texts), None)
         run_suite(job, "ab", results="none")

@@ -67,6 +67,10 @@ class Verdict:
     def _is_alone(self) -> bool:
         return len(self.measured.run.record.own) == 1
 
+    @cached_property
+    def _is_by_cpu_time(self) -> bool:
+        return any(cell.by_cpu_time for cell in self.cells)
+
     def answer(self, stack: str = "") -> Answer:
         """Return the table with its sentences; `stack` names the stack in which the commands ran."""
         baseline = self.summary.baseline
@@ -111,14 +115,14 @@ class Verdict:
             for trial in self.measured.run.trials if trial.stack != self.summary.control
         }  # fmt: skip
         texts = (f"{name} {format_quantity(fmean(each), 's')}" for name, each in walls.items() if each)
-        return f"mean wall time: {', '.join(texts)}" if any(cell.by_cpu_time for cell in self.cells) else ""
+        return f"mean wall time: {', '.join(texts)}" if self._is_by_cpu_time else ""
 
     def _rows(self) -> list[AnswerRow]:
-        rows, last, by_cpu = [], "", any(cell.by_cpu_time for cell in self.cells)
+        rows, last = [], ""
         for cell in self._table_cells():
             if cell.stack == self.summary.control and not cell.headline:
                 continue
-            if cell.metric == "cpu" and by_cpu:  # the time is that already
+            if cell.metric == "cpu" and self._is_by_cpu_time:  # the time is that already
                 continue
             name = f"{cell.metric} by CPU" if cell.by_cpu_time else cell.metric
             texts = (name if name != last else "", cell.stack, self._usual(cell))
@@ -176,7 +180,7 @@ class Verdict:
 
     def _details(self) -> str:
         measured = self.measured
-        by_cpu = "; compared by CPU time, as they only compute" if any(cell.by_cpu_time for cell in self.cells) else ""
+        by_cpu = "; compared by CPU time, as they only compute" if self._is_by_cpu_time else ""
         blocks = format_count(len(measured.run.trials) // len(self.summary.stacks), "block")
         return f"{blocks} in {measured.seconds:.1f} s{by_cpu}"
 

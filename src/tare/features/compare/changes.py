@@ -16,7 +16,7 @@ combination, but simulations show that the error rate holds from five blocks in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ from tare.statistics.ratios import ROUNDING, Ratio, classify_side, compare, exp_
 from tare.statistics.summary import Summary
 
 T = TypeVar("T")
+BaselineLogs = Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]  # before and after, by headline
 _MIN_BLOCKS = min_value_count()  # of each run: fewer blocks have no interval
 
 
@@ -101,7 +102,7 @@ def compare_cells(
     return _compare_samples_of_cells(before, after, samples, margin, required_evidence)
 
 
-def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[RatioChange, ...]:
+def compare_baselines(before: Summary, after: Summary, logs: BaselineLogs, margin: float) -> tuple[RatioChange, ...]:
     """Compare the values of the baseline itself in two runs, headline by headline; the verdicts hold together.
 
     Nothing cancels the state of the machine: a change may be of the program, of the machine, or of the day.
@@ -110,14 +111,14 @@ def compare_baselines(before: Summary, after: Summary, margin: float) -> tuple[R
         (
             before.headline(name, before.baseline),
             after.headline(name, after.baseline),
-            (summarize_logs(logs[0]), summarize_logs(logs[1])),
+            (summarize_logs(earlier), summarize_logs(later)),
         )
-        for name, logs in baseline_logs(before, after).items()
+        for name, (earlier, later) in logs.items()
     ]
     return _decide_jointly(lambda sample, needed: _compare_samples_of_cells(*sample, margin, needed), samples)
 
 
-def baseline_logs(before: Summary, after: Summary) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def baseline_logs(before: Summary, after: Summary) -> BaselineLogs:
     """Return the logarithms of the baseline's values in both runs, by headlines of which both have values."""
     heads = {head.rule.name: head for head in after.headline_data}
     found = {}

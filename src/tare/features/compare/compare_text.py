@@ -56,7 +56,7 @@ def answer(result: ComparisonResult) -> Answer:
 
 
 def _comparability_sentence(result: ComparisonResult) -> str:
-    """Say whether two runs are of one machine and equally noisy; "" for one run."""
+    """Return a sentence on whether two runs are of one machine and equally noisy; "" for one run."""
     if not result.changes:
         return ""
     machine = "Different machines" if run_machine_differences(*result.runs) else "Same machine, as far as recorded"

@@ -12,12 +12,13 @@ deviation would need 20 blocks for 7 %.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tare.features.compare.changes import BaselineLogs
 
 _MAX_FACTOR = 2.0
 _MIN_BLOCKS = 10  # of each run
@@ -36,9 +37,7 @@ class NoiseComparison:
     verdict: NoiseVerdict
 
 
-def compare_noise(
-    logs: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NoiseComparison, ...]:
+def compare_noise(logs: BaselineLogs) -> tuple[NoiseComparison, ...]:
     """Compare the noise of two runs in each headline, by the logarithms of the baseline's values in both."""
     return tuple(
         NoiseComparison(headline, _deviation(before), _deviation(after), _compare_deviations(before, after))

@@ -100,7 +100,8 @@ def compare_runs(before: Run, after: Run, options: CompareOptions) -> Comparison
     earlier, left_out = _drop_incomparable_workloads(earlier, later)
 
     changes = compare_headlines(earlier, later, margin)
-    baseline_changes = compare_baselines(earlier, later, margin)
+    logs = baseline_logs(earlier, later)
+    baseline_changes = compare_baselines(earlier, later, logs, margin)
     confounding = () if options.stacks else find_confounding_cells(options.fail_on, baseline_changes, margin)
     if baseline in options.stacks:  # its changes are then results like those of the other stacks
         changes, baseline_changes = (*changes, *baseline_changes), ()
@@ -118,7 +119,7 @@ def compare_runs(before: Run, after: Run, options: CompareOptions) -> Comparison
     )
     cells = tuple(change.cell for change in changes)
     gate = judge_gate(options.fail_on, cells, _find_lost_cells(changes, later), confounding)
-    noise = compare_noise(baseline_logs(earlier, later))
+    noise = compare_noise(logs)
     return _require_comparison(
         ComparisonResult((before, after), later, cells, changes, baseline_changes, statements, gate, noise)
     )

@@ -19,8 +19,7 @@ from tare.cli.answer import print_and_exit, print_answer
 from tare.cli.app import GROUP_SETTINGS, PlainCommand
 from tare.cli.arguments import AsJson, ChartsFile, reading_progress
 from tare.cli.console import Console, create_console, print_status
-from tare.cli.run import INTERRUPTED
-from tare.cli.signals import stop_event
+from tare.cli.signals import INTERRUPTED, stop_event
 from tare.features.compare.commands import (
     AcrossMachinesOption,
     AsMarkdown,
