@@ -38,22 +38,7 @@ _BUDGET = "90s"
 _EQUAL = tuple(f"equal-{number}" for number in range(1, 10))
 _SLOWED = "slowed"
 _INTERRUPT_NS = 400_000
-_PERF = (
-    "taskset",
-    "-c",
-    "0",
-    "perf",
-    "record",
-    "--quiet",
-    "--no-inherit",
-    "-e",
-    "cpu-clock",
-    "-c",
-    f"{_INTERRUPT_NS}",
-    "-o",
-    "/dev/null",
-    "-p",
-)
+_PERF = f"taskset -c 0 perf record --quiet --no-inherit -e cpu-clock -c {_INTERRUPT_NS} -o /dev/null -p".split()
 _POLL_SECONDS = 0.01
 _WORKLOADS = """
 [limits]
