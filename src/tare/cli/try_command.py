@@ -140,18 +140,10 @@ def try_command(  # noqa: PLR0913, PLR0917 - each is an option of the command li
     if source and package:
         raise UsageError("--package and --from exclude each other", "leave out one of them")
     if os.geteuid() and on == _BARE_METAL and save is None:
-        why = ": without root, the command runs on this machine as it is"
-        refuse_options({"--package": package, "--from": source, "--file": file, "--out": out}, why, "sudo tare try …")
-        _measure_here(
-            command,
-            as_json=as_json,
-            budget=budget,
-            margin=margin,
-            timeout=timeout,
-            prepare=prepare,
-            warm_up=warm_up,
-            metric=metric,
-        )
+        needs_root = {"--package": package, "--from": source, "--file": file, "--out": out}
+        refuse_options(needs_root, ": without root, the command runs on this machine as it is", "sudo tare try …")
+        settings = {"budget": budget, "margin": margin, "timeout": timeout, "prepare": prepare, "warm_up": warm_up}
+        _measure_here(command, as_json=as_json, metric=metric, **settings)
         return
     collected = collect_files(command, file or (), is_foreign_image=bool(source))
     if on is None:
