@@ -1,0 +1,37 @@
+"""Programs of sandboxes that Debian 12 does not package, installed once from their registries into one folder.
+
+    PATH=$(python tests/lab/sandboxes.py youki srt):$PATH
+
+Without names, it prints the folder alone, which `with-engines` puts on the PATH.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+
+from gvisor_built import NotBuilt
+
+from tare.hosts.ledger import state_folder
+
+FOLDER = state_folder() / "tests" / "sandboxes"
+# By the name of the program: each function puts the program into `FOLDER`, and raises NotBuilt if it cannot.
+BUILDERS: Mapping[str, Callable[[], None]] = {}
+
+
+def main(*names: str) -> int:
+    """Install the programs that are missing; print their folder."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if not (FOLDER / name).exists():
+            try:
+                BUILDERS[name]()
+            except NotBuilt as error:
+                sys.stderr.write(f"{name}: {error}\n")
+                return 1
+    sys.stdout.write(f"{FOLDER}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
