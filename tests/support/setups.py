@@ -15,8 +15,9 @@ from tare_fake.technology import FakeHost, StandInProcess
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.hosts.process import require_success
+from tare.model.lifecycle import Burst
 from tare.model.trial import Output, OutputLine
-from tare.plugins.workload import Instance, MeasurementContext
+from tare.plugins.workload import Instance, InstanceStarter, MeasurementContext
 
 Answer = Callable[[tuple[str, ...]], str | Output]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -35,6 +36,16 @@ def serving(client: Host, address: str | None = "198.18.0.10") -> MeasurementCon
 def running_in(inside: Host | None) -> MeasurementContext:
     """Return an instance with an inside, without an address."""
     return MeasurementContext(Instance("tare-x", inside, None, "none", processes=tuple), inside or FakeHost(), ())
+
+
+class OneByOne(InstanceStarter):
+    """A starter of extra instances that neither starts several together nor stops one to see how long that takes."""
+
+    def start_burst(self, count: int, stagger_seconds: float) -> Burst:
+        raise AssertionError(count, stagger_seconds)
+
+    def measure_stop(self) -> float:
+        raise AssertionError
 
 
 def _answered(answer: Answer, argv: tuple[str, ...], seconds: float) -> Output:

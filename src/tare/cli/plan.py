@@ -21,6 +21,7 @@ from pydantic.json_schema import PydanticJsonSchemaWarning
 from rich.table import Table
 
 from tare.cli.console import Console, create_console
+from tare.hosts.local import LocalHost
 from tare.model.errors import UsageError
 from tare.model.machine import SshTarget
 from tare.model.run_folder import Run, load_run
@@ -29,6 +30,7 @@ from tare.model.units import format_count, format_duration, format_setting, form
 from tare.plugins import registry
 from tare.report.numbers import format_percent
 from tare.report.trial_facts import describe_lowered
+from tare.runner.prepare import require_memory
 from tare.runner.schedule import DurationEstimates, find_shortfall
 from tare.statistics.cells import Cell
 from tare.statistics.planning import blocks_needed, margin_reached
@@ -68,6 +70,8 @@ def plan(
     if suite is None:
         raise UsageError("no suite is named", "tare plan SUITE; examples/ has some")
     read = read_suite(suite)
+    if read.hosts.server is None:
+        require_memory(read, LocalHost())
     target_margin = parse_margin_option(margin) or read.margin
     if margin and not pilot:
         raise UsageError("--margin requires --from", "add --from RUN, a short or earlier run")

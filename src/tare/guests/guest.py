@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tare.hosts.exec import ExecHost
+from tare.hosts.exec import AgentHost, ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.resident import ResidentEnded
 from tare.images.recipes import MAKE_DISK
@@ -126,7 +126,7 @@ def watch_boot(console: Process, launch: LaunchRequest) -> str:
 def enter_guest(host: Host, launch: LaunchRequest) -> Iterator[ExecHost]:
     """Context manager: yield the guest's inside, run through its guest agent, with a resident agent for the block."""
     guest_exec = (str(launch.image.root / GUEST_EXEC), launch.network.instance_address, str(AGENT_PORT))
-    inside = ExecHost(host, *guest_exec, f"{launch.start_timeout_seconds:g}")
+    inside = AgentHost(host, *guest_exec, f"{launch.start_timeout_seconds:g}")
     with inside.start_resident() as resident:
         try:
             resident.await_ready(launch.start_timeout_seconds)

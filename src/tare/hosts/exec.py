@@ -153,6 +153,10 @@ class ExecHost:
         return self.outer.connection_error(last_output)
 
 
+class AgentHost(ExecHost):
+    """Guest that is entered through tare's guest agent, as no user would: `exec` is measured over SSH instead."""
+
+
 def ensure_resident(host: Host) -> AbstractContextManager[ResidentAgent | None]:
     """Context manager: run all commands on a host through a resident agent.
 

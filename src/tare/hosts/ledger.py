@@ -128,6 +128,7 @@ class Ledger:
         self._background_depth = 0  # blocks of `undo_in_background`
         self._lanes: dict[str, ThreadPoolExecutor] = {}
         self._writing = threading.Lock()
+        self._queueing = threading.Lock()  # of lanes and overdue undos: bursts start instances in several threads
         self._setup_helper: SetupHelper | None = None
 
     @property
@@ -168,12 +169,15 @@ class Ledger:
     def undo_in_background(self) -> Iterator[None]:
         """Context manager: let undos of different lanes overlap; all have ended at the end of the block."""
         # Undos mostly wait: the kernel removes a device, a mount or a control group only when nothing uses it.
-        self._background_depth += 1
+        with self._queueing:
+            self._background_depth += 1
         try:
             yield
         finally:
-            self._background_depth -= 1
-            if not self._background_depth:
+            with self._queueing:
+                self._background_depth -= 1
+                is_outermost = not self._background_depth
+            if is_outermost:
                 self._await_lanes()
                 with self._writing:  # `_undo_steps` leaves the file to this one write
                     self._save_if_possible()
@@ -196,7 +200,8 @@ class Ledger:
             if unless():
                 self._remove_entry(argv)
             elif lane and self._background_depth:
-                self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
+                with self._queueing:
+                    self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
             else:
                 self._overdue.append(argv)
                 self.run_overdue_undos()
@@ -204,7 +209,8 @@ class Ledger:
     def run_overdue_undos(self) -> None:
         """Run the undos that are overdue because the host was unreachable. Entries that fail stay in the file."""
         self._await_lanes()
-        overdue, self._overdue = self._overdue, []
+        with self._queueing:
+            overdue, self._overdue = self._overdue, []
         for argv in overdue:
             if self._overdue:  # the host is still unreachable: do not wait for another time-out
                 self._overdue.append(argv)
@@ -238,9 +244,10 @@ class Ledger:
             self._save_if_possible()
 
     def _await_lanes(self) -> None:
-        for lane in self._lanes.values():
+        with self._queueing:
+            lanes, self._lanes = self._lanes, {}
+        for lane in lanes.values():
             lane.shutdown()
-        self._lanes.clear()
 
     def undo_all(self) -> None:
         """Undo all remaining entries; entries that fail stay in the file for `tare clean`.

@@ -128,6 +128,11 @@ class Network:
         return f"{self.prefix}-client"
 
     @property
+    def inside_namespace(self) -> str:
+        """Namespace of an instance that `create_namespace` makes."""
+        return f"{self.prefix}-inside-{self.slot:02}"
+
+    @property
     def machine_address(self) -> str:
         """Address of the host for the instance in this slot, on which no other instance uses ports."""
         if self.level:
@@ -178,7 +183,7 @@ class Network:
     @contextlib.contextmanager
     def create_namespace(self) -> Iterator[str]:
         """Context manager: create a namespace for an instance, connected to the bridge; yield its name."""
-        name, port, lan = f"{self.prefix}-inside-{self.slot:02}", self.device("i"), self.lan or "-"
+        name, port, lan = self.inside_namespace, self.device("i"), self.lan or "-"
         addresses = (self.instance_mac, self.instance_address, self.gateway)
         with self.ledger.create(
             (("namespace", name), ("join", name, port, lan, *addresses)),

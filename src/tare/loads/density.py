@@ -85,22 +85,12 @@ class LoadServerWorkload(Workload):
         return self.load.service(listen)
 
 
-class MultiInstanceWorkload(LoadServerWorkload):
-    """Workload that starts extra instances with the server of its load, and has a single round.
-
-    In turns, other stacks would occupy the CPUs and addresses that the extra instances need.
-    """
-
-    def find_starter(self, setup: MeasurementContext) -> InstanceStarter:
-        """Return the starter of extra instances; raises TrialFailed if the trial has none."""
-        if setup.instance_starter is None:
-            raise TrialFailed(f"{self.name} starts extra instances", "this is a bug: it has a single round")
-        return setup.instance_starter
-
-
 @dataclass(frozen=True)
-class Density(MultiInstanceWorkload):
-    """Density of a server's instances. A plug-in provides the server, a short load and the parser of its latency."""
+class Density(LoadServerWorkload):
+    """Density of a server's instances. A plug-in provides the server, a short load and the parser of its latency.
+
+    It has a single round: in turns, other stacks would occupy the CPUs and addresses that the extra instances need.
+    """
 
     metrics = (
         Metric("further", "Memory of each additional instance", "bytes", "lower", overall=False),
@@ -126,7 +116,7 @@ class Density(MultiInstanceWorkload):
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Start one instance after the other, and drive all of them; the last output has the reason of the end."""
         try:
-            end, reason = (yield from self._start_until_stop(setup, self.find_starter(setup))), ""
+            end, reason = (yield from self._start_until_stop(setup, setup.require_starter(self.name))), ""
         except tuple(_STOP_BY_ERROR) as error:
             end, reason = next(end for kind, end in _STOP_BY_ERROR.items() if isinstance(error, kind)), str(error)
         yield RawOutput(f"end: {end}", (), f"{reason}\n", 0.0)

@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from tare.loads.client_load import LoadDuration
-from tare.loads.density import MultiInstanceWorkload
+from tare.loads.density import LoadServerWorkload
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable, quote_output
 from tare.model.trial import Metric, Output, RawOutput, Sweep, Value
 from tare.model.units import Percent, Size, format_size
@@ -130,7 +130,7 @@ class MemorySearch:
 
 
 @dataclass(frozen=True)
-class SmallestMemory(MultiInstanceWorkload):
+class SmallestMemory(LoadServerWorkload):
     """Search for the smallest memory of a server. A plug-in defines the `load`, with one value above 0 a round."""
 
     metrics = (
@@ -146,7 +146,7 @@ class SmallestMemory(MultiInstanceWorkload):
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Try one memory after the other; raises TrialFailed if even the smallest one meets the goal."""
-        starter = self.find_starter(setup)
+        starter = setup.require_starter(self.name)
         search = MemorySearch(starter.memory_limit_bytes)
         for number in itertools.count(1):
             limit_bytes = search.next_limit_bytes(self.precision)

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol, Self
 from tare.hosts.host import Host
 from tare.model.errors import Fault, TrialFailed
 from tare.model.image import Image, ImageSpec
+from tare.model.lifecycle import Burst
 from tare.model.machine import DiskBytes
 from tare.model.trial import Caution, Footprint, LimitsCheck, LimitsSpec, Mark, Metric, RawOutput, Service, Sweep, Value
 from tare.model.turn_length import TurnLength, TurnProbe
@@ -52,6 +53,18 @@ class Instance:
 
 
 @dataclass(frozen=True)
+class OuterHost:
+    """Host that an instance runs on: `programs` is the folder of tare's programs there, `folder` the instance's.
+
+    tare removes the instance's folder with the instance. A technology that needs no folder does not create it.
+    """
+
+    host: Host
+    programs: str
+    folder: str
+
+
+@dataclass(frozen=True)
 class MeasurementContext:
     """Measurement context: the instance, its clients, and functions that a workload needs to measure it.
 
@@ -66,6 +79,7 @@ class MeasurementContext:
       directory and entry point; () for tare's images.
     - `extra_clients`: hosts that share the load with `client`, which they reach at `client_address`. Workloads that
       cannot split their load get none.
+    - `outer`: the host that the innermost instance runs on; None in instances that a workload starts itself.
     """
 
     instance: Instance
@@ -80,6 +94,7 @@ class MeasurementContext:
     start_command: tuple[str, ...] = ()
     extra_clients: tuple[Host, ...] = ()
     client_address: str = ""
+    outer: OuterHost | None = None
 
     @property
     def clients(self) -> tuple[Host, ...]:
@@ -91,6 +106,12 @@ class MeasurementContext:
         if self.instance.inside is None:
             raise TrialFailed(f"{self.instance.name}: {name} runs inside", f"leave this stack out of {name}")
         return self.instance.inside
+
+    def require_starter(self, name: str) -> InstanceStarter:
+        """Return the starter of extra instances; raises TrialFailed, with the workload's `name`, if there is none."""
+        if self.instance_starter is None:
+            raise TrialFailed(f"{name} starts extra instances", "this is a bug: it has a single round")
+        return self.instance_starter
 
 
 @dataclass(frozen=True)
@@ -121,6 +142,12 @@ class InstanceStarter(Protocol):
         the start or of the block becomes OutOfMemory if a kernel has killed a process of the instance for lack of
         memory.
         """
+
+    def start_burst(self, count: int, stagger_seconds: float) -> Burst:
+        """Request `count` instances without a server, `stagger_seconds` apart; remove them when all have answered."""
+
+    def measure_stop(self) -> float:
+        """Start an instance, stop it, and return the seconds until nothing of it is left; raises TrialFailed."""
 
     def measure_footprint(self) -> Footprint:
         """Return the sum of the footprints of the trial's first and all additional instances that are alive."""
@@ -303,6 +330,11 @@ class Workload(ABC):
         As in `measure`, each yield ends a turn. Lengths are among `turn_lengths`.
         """
         return ()
+
+    @property
+    def instances_at_once(self) -> int:
+        """The most instances of a stack that it needs alive at a time; a run refuses more than fit into memory."""
+        return 1
 
     @property
     def runs_exclusively(self) -> bool:

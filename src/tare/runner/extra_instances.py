@@ -17,8 +17,10 @@ from tare.hosts.facts import has_private_kernel, parse_meminfo
 from tare.hosts.host import Host
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
+from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, LayerCost, Limits, Mark
 from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.runner.bursts import run_burst, run_stop
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
 from tare.runner.service import start_service
@@ -158,10 +160,7 @@ class ExtraInstances(InstanceStarter):
     @contextmanager
     def start_instance(self, workload: Workload, limit_bytes: int | None = None) -> Iterator[ExtraInstance]:
         """Start an instance with the workload's server; see `InstanceStarter.start_instance`."""
-        for technology in self.spec.stack:
-            if technology.has_fixed_address or technology.provisions_machine:
-                what = f"{technology.name}: tare cannot start extra instances"
-                raise Unavailable(what, "leave this stack out of workloads that start several instances")
+        self._require_slots()
         with ExitStack() as exits:
             spec = self._take_free_slot(exits, limit_bytes or self.memory_limit_bytes).with_workload(workload)
             shortage, log = MemoryShortageWatch(self.context.host), TrialLog()
@@ -184,6 +183,19 @@ class ExtraInstances(InstanceStarter):
             )
             yield ExtraInstance(setup, shortage.swapped_bytes)
 
+    def start_burst(self, count: int, stagger_seconds: float) -> Burst:
+        """Start instances together; see `InstanceStarter.start_burst`."""
+        self._require_slots()
+        with ExitStack() as exits:
+            specs = [self._take_free_slot(exits, self.memory_limit_bytes) for _ in range(count)]
+            return run_burst(self.context, specs, stagger_seconds)
+
+    def measure_stop(self) -> float:
+        """Start and stop an instance; see `InstanceStarter.measure_stop`."""
+        self._require_slots()
+        with ExitStack() as exits:
+            return run_stop(self.context, self._take_free_slot(exits, self.memory_limit_bytes))
+
     def measure_footprint(self) -> Footprint:
         """Return the footprint of all instances together; see `InstanceStarter.measure_footprint`."""
         return measure_footprint(self.context, self.context.live_instances)
@@ -197,6 +209,13 @@ class ExtraInstances(InstanceStarter):
         if not memory.total_bytes or memory.available_bytes is None:
             raise TrialFailed("the machine does not report its memory", "see /proc/meminfo there")
         return (memory.available_bytes - self.memory_limit_bytes) / memory.total_bytes
+
+    def _require_slots(self) -> None:
+        """Raise Unavailable if the stack cannot have several instances at a time."""
+        for technology in self.spec.stack:
+            if technology.has_fixed_address or technology.provisions_machine:
+                what = f"{technology.name}: tare cannot start extra instances"
+                raise Unavailable(what, "leave this stack out of workloads that start several instances")
 
     def _take_free_slot(self, exits: ExitStack, limit_bytes: int) -> InstanceSpec:
         """Reserve the first free slot until `exits` closes; return the specification of an instance in it.

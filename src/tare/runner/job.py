@@ -53,6 +53,7 @@ from tare.runner.prepare import (
     copy_to_server,
     find_unusable,
     prepare_stacks,
+    require_memory,
 )
 from tare.runner.sanitize import find_secret_names, redact_settings
 from tare.suites.suite import PlannedWorkload, Suite, read_suite
@@ -249,6 +250,7 @@ def execute(job: Job, observe: RunObserver) -> Stop:
         require_tools(LocalHost())
         if job.suite.hosts.server is None:
             require_control_groups(LocalHost())
+            require_memory(job.suite, LocalHost())
         require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
         _remove_leftovers(say, observe)
         isolate_mounts()  # the kernel removes all mounts of this namespace if tare is killed
@@ -289,6 +291,7 @@ def _prepare_run(
     with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
         if suite.hosts.server is not None:
             require_control_groups(hosts.server)
+            require_memory(suite, hosts.server)
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
         usable = [stack for stack in suite.stacks if stack.name not in unusable]

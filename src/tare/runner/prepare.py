@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tare.hosts.distributions import localize_problems
+from tare.hosts.facts import parse_meminfo
 from tare.hosts.host import Host
 from tare.images.foreign_images import find_missing_programs, resolve_image
 from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import machine_recipe
-from tare.model.errors import SuiteError, to_tare_error
+from tare.model.errors import Fault, SuiteError, to_tare_error
 from tare.model.image import Image, ImageSpec
 from tare.model.run_folder import RunRecord
 from tare.model.trial import Problem
+from tare.model.units import format_size
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack
@@ -56,6 +58,27 @@ def check_programs(suite: Suite, image: Image, stack_images: Mapping[str, Image]
     ]
     if missing:
         raise SuiteError(tuple(dict.fromkeys(missing)))
+
+
+def require_memory(suite: Suite, host: Host) -> None:
+    """Raise SuiteError if a workload has more instances alive at a time than fit into the host's available memory.
+
+    Each instance counts with its whole limit, which it may use: a kernel without memory would kill other programs.
+    """
+    available_bytes = parse_meminfo(host.read("/proc/meminfo")).available_bytes
+    if available_bytes is None:
+        return
+    faults = []
+    for planned in suite.workloads:
+        count, limit_bytes = planned.workload.instances_at_once, planned.limits.memory_bytes
+        fitting = available_bytes // limit_bytes
+        if count > 1 and fitting < count:
+            spare = f"the machine has {format_size(available_bytes)} to spare"
+            what = f"{planned.name}: {count} instances of {format_size(limit_bytes)} at a time, and {spare}"
+            hint = f"{max(0, fitting - 1)} fit next to the trial's own: lower concurrency, or memory in [limits]"
+            faults.append(Fault(what, hint))
+    if faults:
+        raise SuiteError(tuple(faults))
 
 
 def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:

@@ -21,7 +21,7 @@ from tare.hosts.filesystems import (
 )
 from tare.model.errors import SHOW_COMMAND, TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
 from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.workload import Instance, MeasurementContext, OuterHost, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
@@ -315,6 +315,11 @@ class TrialRun:
             if workload.can_split_load
             else (),
             client_address=context.client_address,
+            outer=OuterHost(
+                parts[-1].host,
+                context.ledger.setup_helper.program_path(""),
+                str(context.instances_folder / parts[-1].instance.name),
+            ),
             instance_starter=ExtraInstances(self.context, self.spec, marks) if workload.runs_exclusively else None,
         )
 

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pytest
-from setups import Client, sample
+from setups import Client, OneByOne, sample
 
 from tare.hosts.local import LocalHost
 from tare.loads.density import Density
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unreachable, Unschedulable
 from tare.model.trial import Footprint, LimitsSpec, RawOutput, Value
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, Instance, MeasurementContext, Workload
 from tare.suites.tables import apply_limits
 from tare.workloads.redis_density import RedisDensity
 from tare.workloads.startup import Startup
@@ -25,7 +25,7 @@ def instance(number: int) -> Instance:
 
 
 @dataclass
-class Room(InstanceStarter):
+class Room(OneByOne):
     """A machine with room for instances: the first costs 100 MiB, each further one 10 MiB."""
 
     spare: Callable[[int], float] = lambda _: 0.9

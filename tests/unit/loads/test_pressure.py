@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 from plain import Plain
+from setups import OneByOne
 
 from tare.hosts.local import LocalHost
 from tare.loads.memory_search import SmallestMemory
@@ -66,7 +67,7 @@ def instance(name: str, rate: float) -> Instance:
 
 
 @dataclass
-class Shelf(InstanceStarter):
+class Shelf(OneByOne):
     """Starts instances whose rate follows from their limit, and notes what was asked for and is alive."""
 
     rate: Rate

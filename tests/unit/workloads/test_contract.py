@@ -31,8 +31,9 @@ from plug_ins import own
 from tare.hosts.host import Process
 from tare.hosts.process import require_success
 from tare.model.errors import SuiteError, TareError, TrialFailed
+from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, Output, RawOutput
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, OuterHost, Workload
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))
@@ -104,6 +105,12 @@ class Alone(InstanceStarter):
         del workload, limit_bytes
         return nullcontext(ExtraInstance(self.setup, lambda: 0))
 
+    def start_burst(self, count: int, stagger_seconds: float) -> Burst:
+        raise AssertionError(count, stagger_seconds)
+
+    def measure_stop(self) -> float:
+        raise AssertionError
+
     def measure_footprint(self) -> Footprint:
         return Footprint(None, None, None, 1)
 
@@ -114,7 +121,7 @@ class Alone(InstanceStarter):
 def measured(workload: Workload, host: Ending, inside: bool) -> Values:
     """Measure on a host where programs end, or in an instance that has neither an inside nor a network."""
     instance = Instance("tare-x", host if inside else None, ADDRESS if inside else None, "none", processes=tuple)
-    setup = MeasurementContext(instance, host, ())
+    setup = MeasurementContext(instance, host, (), outer=OuterHost(host, "/usr/lib/tare", "/nonexistent"))
     raw = tuple(workload.measure(replace(setup, instance_starter=Alone(setup)) if inside else setup))
     return {(each.metric, each.point): each.value for each in workload.parse(raw)}
 

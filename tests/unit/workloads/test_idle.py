@@ -5,11 +5,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import pytest
-from setups import Client
+from setups import Client, OneByOne
 
 from tare.model.errors import TrialFailed
 from tare.model.trial import Footprint, LimitsSpec, RawOutput
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, Instance, MeasurementContext, Workload
 from tare.suites.tables import apply_limits
 from tare.workloads.idle import Idle
 
@@ -17,7 +17,7 @@ COST = Footprint(3_000_000, 500_000, 0, 2)
 
 
 @dataclass(frozen=True)
-class Costing(InstanceStarter):
+class Costing(OneByOne):
     """What tells the cost, and starts nothing."""
 
     costs: Footprint
