@@ -6,7 +6,7 @@ Both hosts note what they are asked to run, and answer by a function of the word
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import require_success
 from tare.model.lifecycle import Burst
 from tare.model.trial import Output, OutputLine
-from tare.plugins.workload import Instance, InstanceStarter, MeasurementContext
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
 
 Answer = Callable[[tuple[str, ...]], str | Output]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -40,6 +40,9 @@ def running_in(inside: Host | None) -> MeasurementContext:
 
 class OneByOne(InstanceStarter):
     """A starter of extra instances that neither starts several together nor stops one to see how long that takes."""
+
+    def start_neighbor(self, workload: Workload) -> AbstractContextManager[ExtraInstance]:
+        raise AssertionError(workload)
 
     def start_burst(self, count: int, stagger_seconds: float) -> Burst:
         raise AssertionError(count, stagger_seconds)

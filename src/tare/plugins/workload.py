@@ -77,8 +77,8 @@ class MeasurementContext:
     - `instance_starter`: starts more instances of the stack; None unless the workload's instance is the only one alive.
     - `start_command`: a command prefix for user-supplied images that applies the image's user, environment, working
       directory and entry point; () for tare's images.
-    - `extra_clients`: hosts that share the load with `client`, which they reach at `client_address`. Workloads that
-      cannot split their load get none.
+    - `extra_clients`: hosts that share the load with `client`. Workloads that cannot split their load get none.
+    - `client_address`: the address of `client` for extra clients and for instances that a workload starts itself.
     - `outer`: the host that the innermost instance runs on; None in instances that a workload starts itself.
     """
 
@@ -141,6 +141,12 @@ class InstanceStarter(Protocol):
         Raises TimedOut if it is not ready in time, and Unschedulable if a cluster has no room for it. A TrialFailed of
         the start or of the block becomes OutOfMemory if a kernel has killed a process of the instance for lack of
         memory.
+        """
+
+    def start_neighbor(self, workload: Workload) -> AbstractContextManager[ExtraInstance]:
+        """Context manager: start an instance like `start_instance`, but on the client's CPUs.
+
+        Raises Unavailable if the machine has no CPUs for it.
         """
 
     def start_burst(self, count: int, stagger_seconds: float) -> Burst:
@@ -413,6 +419,10 @@ class Workload(ABC):
 
         Pure: tare may parse the same output again.
         """
+
+    def find_cautions(self, raw: Sequence[RawOutput]) -> Sequence[Caution]:  # noqa: ARG002 - most have none
+        """Return cautions that the outputs of a successful trial show."""
+        return ()
 
     @abstractmethod
     def estimate_seconds(self) -> float:

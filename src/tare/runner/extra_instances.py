@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 from tare.hosts.cgroups import group_folder, kernel_bytes
@@ -180,8 +180,18 @@ class ExtraInstances(InstanceStarter):
                 tuple(log.marks),
                 timeout_margin_seconds=self.timeout_seconds,
                 start_command=spec.image.start_command,
+                client_address=self.context.network.client_address,
             )
             yield ExtraInstance(setup, shortage.swapped_bytes)
+
+    def start_neighbor(self, workload: Workload) -> AbstractContextManager[ExtraInstance]:
+        """Start an instance on the client's CPUs; see `InstanceStarter.start_neighbor`."""
+        limits, cpus = self.spec.limits, self.context.hosts.placement.client[: len(self.spec.limits.cpus)]
+        if not self.context.hosts.client_is_local or not cpus or set(cpus) & set(limits.cpus):
+            what = "the machine has no CPU for a neighbor apart from those of the instance"
+            raise Unavailable(what, "a machine with more CPUs, and a client on it")
+        spec = replace(self.spec, limits=replace(limits, cpus=cpus))
+        return replace(self, spec=spec).start_instance(workload)
 
     def start_burst(self, count: int, stagger_seconds: float) -> Burst:
         """Start instances together; see `InstanceStarter.start_burst`."""

@@ -36,7 +36,6 @@ from tare.telemetry.procfs import parse_swapped_pages, read_or_none
 
 _BUSY_SHARE = 0.95  # a load generator that uses this share of its CPU counts as the bottleneck
 _IDLE_CPUS = 0.1  # below it, server and load mostly waited: doubling the work of both would change a tenth
-_COMMAND = "run"  # the label of runs of a user's command
 _MIN_DISK_SHARE = 0.9  # of the bytes that a workload moves past all caches: disks must see at least these
 _LATE_SHARE = 0.1  # a trial may exceed its time by this share: the time includes the transport of its commands
 _GUEST_FAMILIES = ("type 1", "type 2", "emulator")  # families whose instances have a separate kernel
@@ -195,13 +194,6 @@ def cache_cautions(raw: Sequence[RawOutput]) -> tuple[Caution, ...]:
         return ()
     text = f"only {min(shares):.0%} of the bytes reached the machine's disks: the values include a cache"
     return (Caution("cached", text),)
-
-
-def printed_error_cautions(raw: Sequence[RawOutput]) -> tuple[Caution, ...]:
-    """Return a caution if a command of the user wrote to standard error, as a pipe whose first part fails does."""
-    texts = (entry.errors for entry in raw if entry.label == _COMMAND)
-    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
-    return (Caution("printed-errors", f"it succeeded and wrote to standard error: {lines[0][:200]}"),) if lines else ()
 
 
 def reject_impossible_values(values: Sequence[MeasuredValue], cpus: int) -> None:

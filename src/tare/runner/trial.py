@@ -34,7 +34,6 @@ from tare.runner.sanity_checks import (
     find_invalid,
     limit_cautions,
     placement_cautions,
-    printed_error_cautions,
     read_guest_clock,
     read_observed_limits,
     reject_impossible_values,
@@ -317,7 +316,7 @@ class TrialRun:
             client_address=context.client_address,
             outer=OuterHost(
                 parts[-1].host,
-                context.ledger.setup_helper.program_path(""),
+                str(parts[-1].spec.image.root / "usr/lib/tare"),
                 str(context.instances_folder / parts[-1].instance.name),
             ),
             instance_starter=ExtraInstances(self.context, self.spec, marks) if workload.runs_exclusively else None,
@@ -399,7 +398,7 @@ class TrialRun:
         if self.workload.is_closed_loop:
             log.cautions += waiting_cautions(log.raw, log.busy_cpus)
         log.cautions += cache_cautions(log.raw)
-        log.cautions += printed_error_cautions(log.raw)
+        log.cautions += self.workload.find_cautions(log.raw)
 
 
 def _convert_failed_output(output: Output) -> RawOutput:

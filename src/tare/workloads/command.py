@@ -34,7 +34,7 @@ from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
 from tare.loads.user_load import UserMetric, read_metrics
 from tare.model.errors import TimedOut, TrialFailed, quote_output
-from tare.model.trial import WALL_TIME, CpuShare, Metric, RawOutput, Value
+from tare.model.trial import WALL_TIME, Caution, CpuShare, Metric, RawOutput, Value
 from tare.model.units import Duration, format_duration, format_size
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stacks import CommandLine, NoCommand, Packages, split_words
@@ -223,6 +223,12 @@ class UserCommand(Workload):
         check_labels(raw, ["run"])
         output, used = read_usage(raw[0], self.exit_codes)
         return (*read_metrics(self.metrics, output, raw[0].errors), *used)
+
+    def find_cautions(self, raw: Sequence[RawOutput]) -> Sequence[Caution]:
+        """Return a caution if a run wrote to standard error, as a pipe whose first part fails does."""
+        lines = [line.strip() for entry in raw for line in entry.errors.splitlines() if line.strip()]
+        what = f"it succeeded and wrote to standard error: {lines[0][:200]}" if lines else ""
+        return (Caution("printed-errors", what),) if what else ()
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`, as if a run took a fifth of a second."""

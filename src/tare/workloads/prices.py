@@ -61,7 +61,7 @@ class UnitCostWorkload(TurnWorkload):
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the unit cost of each kind in seconds; raises TrialFailed unless each has one complete output."""
         check_labels(raw, [kind.name for kind in self.operation_kinds])
-        return tuple(Value(each.label, None, self._read_unit_cost(each)) for each in raw)
+        return tuple(Value(each.label, None, read_unit_cost(self.program, each.label, each)) for each in raw)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`: each kind has a turn in each round."""
@@ -69,15 +69,17 @@ class UnitCostWorkload(TurnWorkload):
             0.01 + (1 + _PROBING_SHARE) * turn_seconds(self.duration)
         )
 
-    def _read_unit_cost(self, raw: RawOutput) -> float:
-        head = rf"program: {self.program}\nkind: {raw.label}\n"
-        found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
-        times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
-        price = seconds / times if 0 < times < math.inf else 0.0
-        if not 0 < price < math.inf:
-            what = f"{self.program} gave no unit cost of {raw.label}; {quote_output(raw.text)}"
-            raise TrialFailed(what, "`tare show` has the whole output")
-        return price
+
+def read_unit_cost(program: str, kind: str, raw: RawOutput) -> float:
+    """Return the seconds of one operation that a program printed; raises TrialFailed unless the output is complete."""
+    head = rf"program: {program}\nkind: {kind}\n"
+    found = re.fullmatch(rf"{head}times: (?P<times>\d+)\nseconds: (?P<seconds>\d+\.\d+)\n", raw.text, re.ASCII)
+    times, seconds = (float(found["times"]), float(found["seconds"])) if found else (0.0, 0.0)
+    price = seconds / times if 0 < times < math.inf else 0.0
+    if not 0 < price < math.inf:
+        what = f"{program} gave no unit cost of {kind}; {quote_output(raw.text)}"
+        raise TrialFailed(what, "`tare show` has the whole output")
+    return price
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ begins with its own request, and ends with the first byte that `init` sends to t
 whole machine, divided by the instances: engines work outside of the instances, and tare's own share, which bare metal
 shows, is part of it. All instances are pinned to the CPUs of the suite's limits, as in all workloads; engines are not.
 
-An instance that does not start is no failure of the trial. It lowers the metric `started`, and the output has the
+An instance that does not start is no failure of the trial. It lowers the metric `started`, and a caution has the
 reason. The trial's first instance has started before, so that caches are warm.
 
 Settings: `concurrency`, the numbers of instances that are requested at once; `stagger`, the time between two requests.
@@ -25,7 +25,7 @@ from tare.hosts.network import SLOTS
 from tare.loads.parsing import check_labels, rising_check
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.lifecycle import Burst, duration_metrics, read_percentiles
-from tare.model.trial import Metric, RawOutput, Sweep, Value
+from tare.model.trial import Caution, Metric, RawOutput, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import InstanceStarter, MeasurementContext, Workload
 
@@ -79,6 +79,14 @@ class StartupBurst(Workload):
         """Return the values of each concurrency; raises TrialFailed if no instance of one started."""
         check_labels(raw, [_label(count) for count in self.concurrency])
         return [value for count, each in zip(self.concurrency, raw, strict=True) for value in _read_bursts(count, each)]
+
+    def find_cautions(self, raw: Sequence[RawOutput]) -> Sequence[Caution]:
+        """Return a caution with the number of starts that failed, and the reason of the first."""
+        bursts = [burst for each in raw for burst in _BURSTS.validate_json(each.text, strict=True)]
+        starts = [start for burst in bursts for start in burst.starts]
+        reasons = [start.reason for start in starts if start.seconds is None]
+        what = f"{len(reasons)} of {len(starts)} instances did not start: {reasons[0]}" if reasons else ""
+        return (Caution("failed-starts", what),) if what else ()
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""

@@ -22,7 +22,6 @@ from tare.runner.sanity_checks import (
     GuestClockCheck,
     cache_cautions,
     clock_drift_share,
-    printed_error_cautions,
     read_guest_clock,
     reject_impossible_values,
 )
@@ -208,10 +207,3 @@ def test_a_cache_that_answers_in_place_of_the_disk_is_a_caution() -> None:
     assert cache_cautions((RawOutput("fio", (), "", 1.0),)) == ()
     text = "only 12% of the bytes reached the machine's disks: the values include a cache"
     assert cache_cautions([*probes, RawOutput("caches", (), "", 1.0, disk_share=0.123)]) == (Caution("cached", text),)
-
-
-def test_a_command_that_succeeds_and_prints_an_error_has_a_caution() -> None:
-    run = RawOutput("run", ("sh",), "", 1.0)
-    assert printed_error_cautions([run, RawOutput("load", (), "", 1.0, errors="progress")]) == ()
-    [caution] = printed_error_cautions([run, replace(run, errors="\nwords.txt: not found\nmore\n")])
-    assert caution == Caution("printed-errors", "it succeeded and wrote to standard error: words.txt: not found")

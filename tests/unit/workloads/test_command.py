@@ -12,7 +12,7 @@ from tare_fake.technology import FakeHost
 from tare.hosts.exec import ENTRYPOINT
 from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
-from tare.model.trial import Output, RawOutput
+from tare.model.trial import Caution, Output, RawOutput
 from tare.runner.values import read_values
 from tare.suites.suite import parse_suite
 from tare.workloads.command import UserCommand
@@ -328,3 +328,10 @@ def test_a_real_result_on_standard_error_is_found_there() -> None:
     rate = UserMetric(name="rate", unit="GB/s", better="higher", pattern=r", ([0-9.]+) [GM]B/s$")
     assert counted.errors.endswith("B/s\n")
     assert values(UserCommand(metrics=(rate,)), counted)["rate"] > 0
+
+
+def test_a_command_that_succeeds_and_prints_an_error_has_a_caution() -> None:
+    run = RawOutput("run", ("sh",), "", 1.0)
+    assert UserCommand().find_cautions([run, replace(run, errors="\n")]) == ()
+    [caution] = UserCommand().find_cautions([run, replace(run, errors="\nwords.txt: not found\nmore\n")])
+    assert caution == Caution("printed-errors", "it succeeded and wrote to standard error: words.txt: not found")

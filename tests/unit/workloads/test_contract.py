@@ -105,6 +105,9 @@ class Alone(InstanceStarter):
         del workload, limit_bytes
         return nullcontext(ExtraInstance(self.setup, lambda: 0))
 
+    def start_neighbor(self, workload: Workload) -> AbstractContextManager[ExtraInstance]:
+        return self.start_instance(workload)
+
     def start_burst(self, count: int, stagger_seconds: float) -> Burst:
         raise AssertionError(count, stagger_seconds)
 
