@@ -21,7 +21,7 @@ from tare.features.compose.commands import parse_compose
 from tare.features.compose.convert import convert_compose
 from tare.features.compose.syntax import read_variables
 from tare.features.fleet.headline_cache import CACHE_FILE, read_caches, write_cache
-from tare.features.papers.claim_file import parse_claims, published_claims_path
+from tare.features.papers.claim_file import built_in_claims_path, parse_claims
 from tare.images.layers import check_unpacked_size
 from tare.images.oci import choose_platform, read_configuration, read_manifest, refuse_other_platform
 from tare.loads.application_file import parse_application
@@ -50,7 +50,7 @@ def readers(folder: Path) -> Mapping[str, Reader]:
 def _texts() -> Iterator[tuple[str, Reader]]:
     suites = sorted((_ROOT / "examples").glob("*.toml"))
     yield "suite", Reader(lambda data: parse_suite(_text(data), "suite"), _contents(suites))
-    claims = published_claims_path().read_bytes().split(b"\n[[claims]]")
+    claims = built_in_claims_path().read_bytes().split(b"\n[[claims]]")
     few = b"\n[[claims]]".join(claims[: 1 + _FEW])
     yield "claims", Reader(lambda data: parse_claims(_text(data), "claims"), (few,))
     yield _seeded("compose", lambda data: convert_compose(parse_compose(_text(data), "compose"), "compose"))

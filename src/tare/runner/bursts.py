@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.002
 def run_burst(context: RunContext, specs: Sequence[InstanceSpec], stagger_seconds: float) -> Burst:
     """Request an instance of each specification together, and remove all of them when they have answered or failed.
 
-    Each start runs in a thread of its own. All threads wait right before their request until the others are there, so
+    Each start runs in a separate thread. All threads wait right before their request until the others are there, so
     that the work before a request does not spread the requests.
     """
     before = [_read_cpu_seconds(context.host)]

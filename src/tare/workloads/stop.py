@@ -28,7 +28,7 @@ _USUAL_SECONDS = 0.3  # estimate of a start and a stop
 
 
 @dataclass(frozen=True)
-class Stop(Workload):
+class InstanceStop(Workload):
     """Time from the request to stop an instance until nothing of it is left."""
 
     name = "stop"

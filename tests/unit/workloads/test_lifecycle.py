@@ -22,7 +22,7 @@ from tare.workloads import interference as interference_module
 from tare.workloads.exec import Exec
 from tare.workloads.interference import Interference
 from tare.workloads.startup_burst import StartupBurst
-from tare.workloads.stop import Stop
+from tare.workloads.stop import InstanceStop
 
 USAGE = "\ntare-rusage: wall {} user 0.001 system 0.002 waited 0.0 memory 1048576 exit {}\n"
 PUBLIC_KEY = "ssh-ed25519 AAAA tare\n"
@@ -130,7 +130,7 @@ def test_a_guest_whose_ssh_server_ends_fails_the_trial() -> None:
     assert "openssh-server" in failure.value.hint
 
 
-def test_an_instance_that_another_workload_started_cannot_be_measured_by_exec() -> None:
+def test_exec_needs_the_host_of_the_instance() -> None:
     with pytest.raises(TrialFailed, match="needs the host of the instance"):
         list(Exec().measure(running_in(ExecHost(LocalHost(), "docker", "exec", "x"))))
 
@@ -175,15 +175,18 @@ def measured(workload: Workload, starter: Starter) -> list[RawOutput]:
 
 
 def test_stops_are_those_of_instances_that_were_started_for_it() -> None:
-    raw = measured(Stop(stops=3), Starter((0.1, 0.3, 0.2)))
-    assert Stop().parse(raw) == (Value("p50", None, 0.2),)
+    raw = measured(InstanceStop(stops=3), Starter((0.1, 0.3, 0.2)))
+    assert InstanceStop().parse(raw) == (Value("p50", None, 0.2),)
 
 
 def test_the_95th_percentile_needs_16_durations() -> None:
     seconds = [float(number) for number in range(1, 22)]
-    raw = measured(Stop(stops=21), Starter(seconds))
-    assert Stop().parse(raw) == (Value("p50", None, 11.0), Value("p95", None, 20.0))  # numpy.percentile(seconds, 95)
-    assert [each.metric for each in Stop().parse(measured(Stop(stops=15), Starter(seconds)))] == ["p50"]
+    raw = measured(InstanceStop(stops=21), Starter(seconds))
+    assert InstanceStop().parse(raw) == (
+        Value("p50", None, 11.0),
+        Value("p95", None, 20.0),
+    )  # numpy.percentile(seconds, 95)
+    assert [each.metric for each in InstanceStop().parse(measured(InstanceStop(stops=15), Starter(seconds)))] == ["p50"]
 
 
 def test_small_bursts_are_repeated_until_they_have_as_many_starts() -> None:
@@ -213,7 +216,7 @@ def test_a_burst_in_which_nothing_starts_fails_the_trial() -> None:
 
 def test_a_burst_needs_memory_for_its_instances_and_the_trials_own() -> None:
     assert StartupBurst().instances_at_once == 17
-    assert Stop().instances_at_once == 1
+    assert InstanceStop().instances_at_once == 1
 
 
 # --- neighbors

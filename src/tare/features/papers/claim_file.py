@@ -21,7 +21,8 @@ from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
 from tare.suites.stacks import check_stack
 
 FORMAT = 1
-PUBLISHED = "published"  # on the command line, the name of tare's built-in file
+PUBLISHED = "published"  # on the command line, the name of tare's built-in file of the papers' claims
+BUILT_IN = (PUBLISHED, "sandboxes")
 _MAX_BYTES = 16 << 20
 _TOP_LEVEL_KEYS = ("format", "stacks", "sources", "claims")
 _TEXT_KEYS = ("id", "place", "says")
@@ -30,9 +31,9 @@ _CLAIM = TypeAdapter(Claim)
 _PLACEHOLDER_CLAIM = dict.fromkeys(("id", "source", "place", "says", "stack", "workload"), "-")
 
 
-def published_claims_path() -> Path:
-    """Return the path of tare's built-in claims: in the checkout, or in the installed package."""
-    return find_shipped_folder("claims") / "published.toml"
+def built_in_claims_path(name: str = PUBLISHED) -> Path:
+    """Return the path of a built-in file of claims: in the checkout, or in the installed package."""
+    return find_shipped_folder("claims") / f"{name}.toml"
 
 
 def read_claims(path: Path) -> Claims:
@@ -47,12 +48,12 @@ def read_claims(path: Path) -> Claims:
 
 
 def read_claim_files(files: Sequence[str]) -> Claims:
-    """Read several files as one; `published`, or no name at all, stands for the built-in file.
+    """Read several files as one; built-in files have names, and no name at all stands for the papers' claims.
 
     Raises SuiteError with all faults of a file, and UsageError if two files have a claim or a source of the same name.
     """
     names = dict.fromkeys(files or [PUBLISHED])
-    read = [read_claims(published_claims_path() if name == PUBLISHED else Path(name)) for name in names]
+    read = [read_claims(built_in_claims_path(name) if name in BUILT_IN else Path(name)) for name in names]
     for noun, ids in (
         ("claim", [claim.id for each in read for claim in each.claims]),
         ("source", [name for each in read for name in each.origins]),

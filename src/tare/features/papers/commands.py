@@ -18,7 +18,9 @@ from tare.report.writer import write_report
 ClaimFiles = Annotated[
     list[str] | None,
     typer.Option(
-        "--claims", help="A file of claims, or `published` for those of the papers [default].", metavar="FILE"
+        "--claims",
+        help="A file of claims, `published` for those of the papers [default], or `sandboxes`.",
+        metavar="FILE",
     ),
 ]
 _JUDGEMENT_OPTIONS: dict[str, Judgement] = {name.replace(" ", "-"): name for name in JUDGEMENTS}

@@ -10,7 +10,7 @@ import pytest
 from claimed import HEAD, claims, text_of
 from documents import DOCS, blocks, rows, section
 
-from tare.features.papers.claim_file import parse_claims, published_claims_path, read_claims
+from tare.features.papers.claim_file import built_in_claims_path, parse_claims, read_claims
 from tare.features.papers.claims import Claim, ClaimSource, Region
 from tare.features.papers.judging import JUDGEMENTS
 from tare.model.errors import SuiteError
@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
             read_claims(path)
         (fault,) = caught.value.faults
         assert fault.message.startswith(f"{path}: ")
-    assert read_claims(published_claims_path()).claims
+    assert read_claims(built_in_claims_path()).claims
 
 
 # --- docs ------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from documents import ROOT
 from scipy import stats
 
-from tare.features.papers.claim_file import published_claims_path, read_claims
+from tare.features.papers.claim_file import built_in_claims_path, read_claims
 from tare.features.papers.claims import FOOTPRINT, Claim
 from tare.features.papers.judging import needs_settings
 from tare.model.units import parse_percent
@@ -19,8 +19,8 @@ from tare.statistics.anytime import min_value_count
 from tare.suites.stacks import split_stack
 from tare.suites.suite import PlannedWorkload, read_suite
 
-READ = read_claims(published_claims_path())
-SECOND = tomllib.loads(published_claims_path().with_name("second-reading.toml").read_text(encoding="utf-8"))
+READ = read_claims(built_in_claims_path())
+SECOND = tomllib.loads(built_in_claims_path().with_name("second-reading.toml").read_text(encoding="utf-8"))
 NAMES = {
     "KVM": "qemu",
     "OpS bare-metal": "native/openstack",

@@ -12,7 +12,7 @@ from pages import Page, html_of
 from runs import DHRYSTONE, believable_run, pairs
 
 from tare.features.papers import claims_text as module
-from tare.features.papers.claim_file import published_claims_path, read_claims
+from tare.features.papers.claim_file import built_in_claims_path, read_claims
 from tare.features.papers.claims_page import section_fields
 from tare.features.papers.judging import judge
 from tare.model.errors import UsageError
@@ -61,9 +61,7 @@ def test_what_was_not_tested_says_why_and_what_would_test_it() -> None:
 
 def test_the_page_has_the_published_claims() -> None:
     page = Page(html_of(believable_run(blocks=2)))
-    assert (
-        f"Published claims, put to the test Of {len(read_claims(published_claims_path()).claims)} claims" in page.text
-    )
+    assert f"Published claims, put to the test Of {len(read_claims(built_in_claims_path()).claims)} claims" in page.text
     assert "#claims" in page.named("href")
     assert "vtmark-2021" in page.text
 
