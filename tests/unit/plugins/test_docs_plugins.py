@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -74,6 +75,8 @@ def test_make_docs_writes_each_plug_in() -> None:
 
 @pytest.mark.parametrize(("kind", "contract"), [("technology", Technology), ("workload", Workload)])
 def test_every_member_of_a_plug_in_is_described(kind: str, contract: type[Technology | Workload]) -> None:
-    described = set(re.findall(r"`([a-z_]+)[(`]", section(CONTRIBUTING, f"Members of a {kind}")))
+    text = section(CONTRIBUTING, f"Members of a {kind}") + (contract.__doc__ or "")
+    described = set(re.findall(r"`([a-z_]+)[(`]", text))
     members = {name for name in {*vars(contract), *contract.__annotations__} if not name.startswith("_")}
-    assert members - described == set()
+    has_docstring = {name for name in members if inspect.getdoc(vars(contract).get(name))}
+    assert members - described - has_docstring == set()
