@@ -8,15 +8,28 @@ Without names, it prints the folder alone, which `with-engines` puts on the PATH
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
-from gvisor_built import NotBuilt
+from gvisor_built import NotBuilt, run
 
 from tare.hosts.ledger import state_folder
 
 FOLDER = state_folder() / "tests" / "sandboxes"
+_YOUKI_VERSION = "0.7.0"
+
+
+def _build_youki() -> None:
+    """Build youki from its crate, which takes minutes; without systemd and WebAssembly, which tare does not use."""
+    with tempfile.TemporaryDirectory(prefix="tare-building-", dir=FOLDER) as scratch:
+        options = ("--locked", "--no-default-features", "--features=v1,v2,seccomp", f"--root={scratch}")
+        run("cargo", "install", "youki", f"--version={_YOUKI_VERSION}", *options)
+        (Path(scratch) / "bin" / "youki").rename(FOLDER / "youki")
+
+
 # By the name of the program: each function puts the program into `FOLDER`, and raises NotBuilt if it cannot.
-BUILDERS: Mapping[str, Callable[[], None]] = {}
+BUILDERS: Mapping[str, Callable[[], None]] = {"youki": _build_youki}
 
 
 def main(*names: str) -> int:

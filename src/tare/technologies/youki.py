@@ -1,0 +1,38 @@
+"""youki: a container runtime in Rust, run directly with the same bundle as crun.
+
+Setting: `program` is the name or the path of the runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.hosts.host import Host
+from tare.model.trial import Problem
+from tare.plugins.technology import first_line, missing_program
+from tare.technologies.crun import Crun
+
+_INSTALL = "put `youki` of a release of github.com/youki-dev/youki on the PATH, or build it: cargo install youki --locked"
+
+
+@dataclass(frozen=True)
+class Youki(Crun):
+    """Starts the image's `init` from an OCI bundle."""
+
+    name = "youki"
+    title = "youki"
+    needs = "youki"
+    can_be_nested = False  # no package brings it into the machine around
+    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
+
+    program: str = "youki"
+
+    def version(self, host: Host) -> str:
+        """Return youki's version."""
+        return first_line(host, self.program, "--version").partition("version: ")[2]
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Return missing tools, or the problem that youki is not installed."""
+        return super().problems(host) or missing_program(host, _INSTALL, self.program)
