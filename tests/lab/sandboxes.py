@@ -24,7 +24,8 @@ def _build_youki() -> None:
     """Build youki from its crate, which takes minutes; without systemd and WebAssembly, which tare does not use."""
     with tempfile.TemporaryDirectory(prefix="tare-building-", dir=FOLDER) as scratch:
         options = ("--locked", "--no-default-features", "--features=v1,v2,seccomp", f"--root={scratch}")
-        run("cargo", "install", "youki", f"--version={_YOUKI_VERSION}", *options)
+        # As youki's own releases: youki copies itself into memory at each start, which depends on its size.
+        run("cargo", "install", "youki", f"--version={_YOUKI_VERSION}", *options, CARGO_PROFILE_RELEASE_LTO="true")
         (Path(scratch) / "bin" / "youki").rename(FOLDER / "youki")
 
 

@@ -1,5 +1,8 @@
 """youki: a container runtime in Rust, run directly with the same bundle as crun.
 
+`youki run` (0.7.0) misses the end of a container that ends before it waits: an `init` that cannot start then fails the
+trial by the time-out of its readiness message.
+
 Setting: `program` is the name or the path of the runtime.
 """
 
@@ -14,7 +17,7 @@ from tare.model.trial import Problem
 from tare.plugins.technology import first_line, missing_program
 from tare.technologies.crun import Crun
 
-_INSTALL = "put `youki` of a release of github.com/youki-dev/youki on the PATH, or build it: cargo install youki --locked"
+_INSTALL = "put `youki` of a release of github.com/youki-dev/youki on the PATH, or: cargo install youki --locked"
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,9 @@ class Youki(Crun):
     name = "youki"
     title = "youki"
     needs = "youki"
-    can_be_nested = False  # no package brings it into the machine around
+    can_be_nested = False  # Debian has no package of it for the image of the machine around
+    process_names = ("youki", "4")  # it runs from a copy in memory, which the kernel names by its descriptor
+    expected_differences: ClassVar[Mapping[str, str]] = {"device kcore": "it links /dev/kcore to a file that is hidden"}
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
 
     program: str = "youki"
