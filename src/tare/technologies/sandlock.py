@@ -1,0 +1,115 @@
+"""sandlock: a sandbox without namespaces, made of Landlock, a seccomp filter and a supervisor that answers system calls.
+
+tare makes the control group, the root, the network namespace and an IPC namespace, in which sandlock keeps a registry
+of its sandboxes. sandlock starts `init` in there with a policy that allows all files of the image and all TCP and UDP
+connections. Its filter forbids some system calls, and it hands others to the supervisor, which makes up /proc, network
+interfaces, the host name and /etc/hosts. The resident agent of `init` and its commands inherit all of it. A command
+that tare starts in another way runs in a second sandbox with the same policy, as sandlock cannot enter the first one.
+
+Setting: `program` is the name or the path of sandlock. It is started in the instance's root: linked statically, it runs
+in every image, otherwise it needs a glibc there that is as new as its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tare.hosts.exec import ExecHost, mount_system_folders
+from tare.hosts.host import Host
+from tare.model.isolation import Isolation
+from tare.model.trial import Problem
+from tare.plugins.sandbox import create_sandbox, start_init
+from tare.plugins.technology import (
+    CLEAN_ENVIRONMENT_OPTIONS,
+    HOST_NAME,
+    SECCOMP_DIFFERENCES,
+    LaunchRequest,
+    Technology,
+    find_missing_tools,
+    first_line,
+    missing_program,
+)
+from tare.plugins.workload import VOLUME, Instance
+
+_INSTALL = "cargo install --locked --root /usr/local sandlock-cli (https://crates.io/crates/sandlock-cli)"
+_POLICY = ("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME)
+# The program is opened before the root is changed, so that the root needs no copy of it.
+_WITH_PROGRAM = ("unshare", "--ipc", "sh", "-c", 'exec 3<"$(command -v "$0")" && exec "$@"')
+
+
+@dataclass(frozen=True)
+class Sandlock(Technology):
+    """Starts the image's `init` under `sandlock run` in a chroot."""
+
+    name = "sandlock"
+    title = "sandlock"
+    family = "sandbox"
+    isolation = Isolation(
+        "shared kernel", "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces"
+    )
+    needs = "sandlock"
+    can_be_nested = True
+    has_volumes = True
+    tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "unshare": "util-linux"}
+    network_path = "bridge"
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **SECCOMP_DIFFERENCES,
+        **dict.fromkeys(
+            ("status NoNewPrivs", "setuid"),
+            "sandlock sets no_new_privs: setuid programs and file capabilities have no effect",
+        ),
+        "mount *": "its supervisor hides the mounts",
+        "host name in /etc/hosts": "its supervisor makes up /etc/hosts and the network interfaces",
+    }
+
+    program: str = "sandlock"
+
+    def version(self, host: Host) -> str:
+        """Return sandlock's version."""
+        return first_line(host, self.program, "--version").removeprefix("sandlock ")
+
+    def problems(self, host: Host) -> Sequence[Problem]:
+        """Return missing tools, and a problem if sandlock is missing or cannot work on the host."""
+        missing = (*find_missing_tools(host, self.tools), *missing_program(host, _INSTALL, self.program))
+        return missing or self._program_problems(host)
+
+    def external_effects(self) -> Sequence[str]:
+        """Return a line with the user's sandlock, if the setting `program` names one."""
+        return () if self.program == type(self).program else (f"runs {self.program} as root",)
+
+    @contextmanager
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
+        """Start sandlock in a chroot of a fresh copy of the image."""
+        address = launch.network.instance_address
+        with ExitStack() as stack:
+            sandbox = stack.enter_context(create_sandbox(launch, address))
+            mount_system_folders(launch.ledger, sandbox.root, sandbox.group.mounts)
+            if sandbox.volume:  # unmounting the root unmounts it, too
+                target = f"{sandbox.root}{VOLUME}"
+                launch.ledger.setup_helper.run_steps(
+                    ("folder", target), ("mount", "-", str(sandbox.volume), target, "bind")
+                )
+            network = stack.enter_context(launch.network.create_namespace())
+            enter = sandbox.enter_prefix(
+                "-n", f"/run/netns/{network}", "-r", str(sandbox.root), *CLEAN_ENVIRONMENT_OPTIONS
+            )
+            command = (*_WITH_PROGRAM, self.program, *enter, "/proc/self/fd/3", "run", *_POLICY, "--")
+            launch.timeline.mark("started")
+            process = stack.enter_context(start_init(host, *command, *launch.init_command(address)))
+            inside = ExecHost(host, *command)
+            stack.enter_context(inside.attach_stream(process))
+            yield sandbox.describe_instance(inside, address, self.network_path, program=launch.version(self, host))
+
+    def _program_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Return a problem if the program does not run, or the kernel lacks something that it needs."""
+        output = host.run(self.program, "check", timeout=20, check=False)
+        if b"Landlock:" not in output.stdout:
+            last = (output.stderr + output.stdout).decode(errors="replace").strip().splitlines()[-1:]
+            what = f"{self.program} does not run: {''.join(last) or 'it prints nothing'}"
+            return (Problem(what, _INSTALL, missing="program"),)
+        if b"UNSUPPORTED" in output.stdout:
+            return (Problem("the kernel's Landlock is too old for sandlock", "use Linux 6.12 or newer"),)
+        return ()
