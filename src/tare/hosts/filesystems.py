@@ -92,8 +92,12 @@ def _run_tool(host: Host, *argv: str) -> str:
 
 
 def find_mount(mount_info: str, path: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo."""
-    if (mount := deepest_mount(mount_info, path)) is None:
+    """Return the type and the relevant options of the mount that a path is on, from the text of /proc/PID/mountinfo.
+
+    Return None if there is none, or the text has no mount of /proc, where it is: sandlock makes up such a text.
+    """
+    mount, source = deepest_mount(mount_info, path), deepest_mount(mount_info, "/proc")
+    if mount is None or source is None or source[0] == PurePosixPath("/"):
         return None
     relevant = tuple(sorted(option for option in mount[2] if option.partition("=")[0] in _RELEVANT_OPTIONS))
     return mount[1], relevant

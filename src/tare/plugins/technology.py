@@ -356,6 +356,21 @@ def missing_program(host: Host, fix: str, *programs: str) -> tuple[Problem, ...]
     return (Problem(f"{missing} is not installed", fix, missing="program"),) if missing else ()
 
 
+def unusable_program(host: Host, fix: str, *argv: str, expected: str) -> tuple[Problem, ...]:
+    """Return a problem with `fix` if a program is missing, or its command does not print `expected`; () otherwise.
+
+    Packages of registries may lack the program for the machine's processor, or the libraries that it needs.
+    """
+    if missing := missing_program(host, fix, argv[0]):
+        return missing
+    output = host.run(*argv, timeout=20, check=False)
+    printed = output.stdout + output.stderr
+    if expected.encode() in printed:
+        return ()
+    last = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return (Problem(f"{argv[0]} does not run: {''.join(last) or 'it prints nothing'}", fix, missing="program"),)
+
+
 def first_line(host: Host, *argv: str) -> str:
     """Return the first line that a command prints, stripped; "" if it prints nothing or cannot run."""
     try:

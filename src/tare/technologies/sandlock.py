@@ -1,4 +1,4 @@
-"""sandlock: a sandbox without namespaces, made of Landlock, a seccomp filter and a supervisor that answers system calls.
+"""sandlock: a sandbox without namespaces: Landlock, a seccomp filter and a supervisor that answers system calls.
 
 tare makes the control group, the root, the network namespace and an IPC namespace, in which sandlock keeps a registry
 of its sandboxes. sandlock starts `init` in there with a policy that allows all files of the image and all TCP and UDP
@@ -6,8 +6,8 @@ connections. Its filter forbids some system calls, and it hands others to the su
 interfaces, the host name and /etc/hosts. The resident agent of `init` and its commands inherit all of it. A command
 that tare starts in another way runs in a second sandbox with the same policy, as sandlock cannot enter the first one.
 
-Setting: `program` is the name or the path of sandlock. It is started in the instance's root: linked statically, it runs
-in every image, otherwise it needs a glibc there that is as new as its own.
+sandlock is started in the instance's root: linked statically, it runs in every image, otherwise it needs a C library
+there that is as new as its own.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from tare.plugins.technology import (
     Technology,
     find_missing_tools,
     first_line,
-    missing_program,
+    unusable_program,
 )
-from tare.plugins.workload import VOLUME, Instance
+from tare.plugins.workload import VOLUME, Instance, Workload
 
-_INSTALL = "cargo install --locked --root /usr/local sandlock-cli (https://crates.io/crates/sandlock-cli)"
+# The wheel of PyPI has only the library.
+_INSTALL = "cargo install --locked --root=/usr/local sandlock-cli"
 _POLICY = ("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME)
 # The program is opened before the root is changed, so that the root needs no copy of it.
-_WITH_PROGRAM = ("unshare", "--ipc", "sh", "-c", 'exec 3<"$(command -v "$0")" && exec "$@"')
+_WITH_PROGRAM = ("unshare", "--ipc", "sh", "-c", 'exec 3<"$(command -v sandlock)" && exec "$@"', "sh")
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Sandlock(Technology):
     can_be_nested = True
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "unshare": "util-linux"}
+    process_names = ("3",)  # the kernel's name for a program that is started by file descriptor 3
     network_path = "bridge"
     expected_differences: ClassVar[Mapping[str, str]] = {
         **SECCOMP_DIFFERENCES,
@@ -65,20 +67,20 @@ class Sandlock(Technology):
         "host name in /etc/hosts": "its supervisor makes up /etc/hosts and the network interfaces",
     }
 
-    program: str = "sandlock"
-
     def version(self, host: Host) -> str:
         """Return sandlock's version."""
-        return first_line(host, self.program, "--version").removeprefix("sandlock ")
+        return first_line(host, "sandlock", "--version").removeprefix("sandlock ")
 
     def problems(self, host: Host) -> Sequence[Problem]:
-        """Return missing tools, and a problem if sandlock is missing or cannot work on the host."""
-        missing = (*find_missing_tools(host, self.tools), *missing_program(host, _INSTALL, self.program))
-        return missing or self._program_problems(host)
+        """Return missing tools, and a problem if sandlock is missing, does not run or needs a newer kernel."""
+        unusable = unusable_program(host, _INSTALL, "sandlock", "check", expected="Landlock:")
+        if not unusable and b"UNSUPPORTED" in host.run("sandlock", "check", timeout=20, check=False).stdout:
+            unusable = (Problem("the kernel's Landlock is missing or too old for sandlock", "use Linux 6.12 or newer"),)
+        return (*unusable, *find_missing_tools(host, self.tools))
 
-    def external_effects(self) -> Sequence[str]:
-        """Return a line with the user's sandlock, if the setting `program` names one."""
-        return () if self.program == type(self).program else (f"runs {self.program} as root",)
+    def unsupported_reason(self, workload: Workload) -> str | None:
+        """Refuse workloads that write the names of services into the hosts file."""
+        return "its supervisor makes up /etc/hosts" if workload.hostname or workload.sidecars else None
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -96,20 +98,9 @@ class Sandlock(Technology):
             enter = sandbox.enter_prefix(
                 "-n", f"/run/netns/{network}", "-r", str(sandbox.root), *CLEAN_ENVIRONMENT_OPTIONS
             )
-            command = (*_WITH_PROGRAM, self.program, *enter, "/proc/self/fd/3", "run", *_POLICY, "--")
+            command = (*_WITH_PROGRAM, *enter, "/proc/self/fd/3", "run", *_POLICY, "--")
             launch.timeline.mark("started")
             process = stack.enter_context(start_init(host, *command, *launch.init_command(address)))
             inside = ExecHost(host, *command)
             stack.enter_context(inside.attach_stream(process))
-            yield sandbox.describe_instance(inside, address, self.network_path, program=launch.version(self, host))
-
-    def _program_problems(self, host: Host) -> tuple[Problem, ...]:
-        """Return a problem if the program does not run, or the kernel lacks something that it needs."""
-        output = host.run(self.program, "check", timeout=20, check=False)
-        if b"Landlock:" not in output.stdout:
-            last = (output.stderr + output.stdout).decode(errors="replace").strip().splitlines()[-1:]
-            what = f"{self.program} does not run: {''.join(last) or 'it prints nothing'}"
-            return (Problem(what, _INSTALL, missing="program"),)
-        if b"UNSUPPORTED" in output.stdout:
-            return (Problem("the kernel's Landlock is too old for sandlock", "use Linux 6.12 or newer"),)
-        return ()
+            yield sandbox.describe_instance(inside, address, self.network_path)

@@ -23,6 +23,7 @@ from tare.model.trial import Output
 NSPAWN = """\
 395 394 0:61 / / rw,relatime shared:290 master:1 - overlay overlay rw,lowerdir=/a,upperdir=/b,workdir=/c
 401 395 0:64 / /tmp rw,nosuid,nodev shared:292 - tmpfs tmpfs rw,size=2473328k,nr_inodes=1048576
+396 395 0:62 / /proc rw,nosuid,nodev,noexec shared:291 - proc proc rw
 402 395 0:65 / /dev rw,nosuid shared:293 - tmpfs tmpfs rw,size=4096k,mode=755
 407 395 8:1 /x /srv/with\\040space ro,noatime shared:294 - ext4 /dev/sda1 rw,sync,data=ordered
 408 401 0:66 / /tmp ro - tmpfs tmpfs rw
@@ -44,8 +45,9 @@ def test_a_path_is_on_the_deepest_mount_above_it(path: str, found: tuple[str, tu
     assert find_mount(NSPAWN, path) == found
 
 
-def test_a_host_that_says_nothing_of_its_mounts_is_no_error() -> None:
-    assert find_mount("", "/srv") is None
+@pytest.mark.parametrize("text", ["", "20 1 0:1 / / rw - rootfs rootfs rw\n"])  # the second one is sandlock's
+def test_a_host_that_says_nothing_of_its_mounts_or_makes_them_up_is_no_error(text: str) -> None:
+    assert find_mount(text, "/srv") is None
 
 
 @pytest.mark.parametrize("place", ["mount options", "options of the file system"])
