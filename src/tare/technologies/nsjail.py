@@ -55,7 +55,6 @@ class Nsjail(Technology):
         "shared kernel", "namespaces, capabilities, no_new_privs and a control group; no filter of system calls"
     )
     needs = "nsjail"
-    can_be_nested = True
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
     process_names = ("nsjail",)

@@ -1,8 +1,8 @@
 """sandlock: a sandbox without namespaces: Landlock, a seccomp filter and a supervisor that answers system calls.
 
 tare makes the control group, the root, the network namespace and an IPC namespace, in which sandlock keeps a registry
-of its sandboxes. sandlock starts `init` in there with a policy that allows all files of the image and all TCP and UDP
-connections. Its filter forbids some system calls, and it hands others to the supervisor, which makes up /proc, network
+of its sandboxes. sandlock starts `init` in there with a policy that allows all files of the image, all TCP and UDP
+connections, and shared memory of System V. Its filter forbids some system calls, and it hands others to the supervisor, which makes up /proc, network
 interfaces, the host name and /etc/hosts. The resident agent of `init` and its commands inherit all of it. A command
 that tare starts in another way runs in a second sandbox with the same policy, as sandlock cannot enter the first one.
 
@@ -36,7 +36,10 @@ from tare.plugins.workload import VOLUME, Instance, Workload
 
 # The wheel of PyPI has only the library.
 _INSTALL = "cargo install --locked --root=/usr/local sandlock-cli"
-_POLICY = ("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME)
+_POLICY = (
+    *("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME),
+    *("--extra-allow-syscall", "sysv_ipc"),  # fio and PostgreSQL do not run without
+)
 # The program is opened before the root is changed, so that the root needs no copy of it.
 _WITH_PROGRAM = ("unshare", "--ipc", "sh", "-c", 'exec 3<"$(command -v sandlock)" && exec "$@"', "sh")
 
@@ -52,7 +55,6 @@ class Sandlock(Technology):
         "shared kernel", "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces"
     )
     needs = "sandlock"
-    can_be_nested = True
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "unshare": "util-linux"}
     process_names = ("3",)  # the kernel's name for a program that is started by file descriptor 3
