@@ -55,6 +55,7 @@ class Nsjail(Technology):
         "shared kernel", "namespaces, capabilities, no_new_privs and a control group; no filter of system calls"
     )
     needs = "nsjail"
+    can_be_nested = False  # no package brings it into the machine around
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
     process_names = ("nsjail",)

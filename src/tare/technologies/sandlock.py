@@ -2,9 +2,10 @@
 
 tare makes the control group, the root, the network namespace and an IPC namespace, in which sandlock keeps a registry
 of its sandboxes. sandlock starts `init` in there with a policy that allows all files of the image, all TCP and UDP
-connections, and shared memory of System V. Its filter forbids some system calls, and it hands others to the supervisor, which makes up /proc, network
-interfaces, the host name and /etc/hosts. The resident agent of `init` and its commands inherit all of it. A command
-that tare starts in another way runs in a second sandbox with the same policy, as sandlock cannot enter the first one.
+connections, and IPC of System V. Its filter forbids other system calls, and hands some to the supervisor, which makes
+up /proc, network interfaces, the host name and /etc/hosts. The resident agent of `init` and its commands inherit all of
+it. A command that tare starts in another way runs in a second sandbox with the same policy, because sandlock cannot
+enter the first one.
 
 sandlock is started in the instance's root: linked statically, it runs in every image, otherwise it needs a C library
 there that is as new as its own.
@@ -55,6 +56,7 @@ class Sandlock(Technology):
         "shared kernel", "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces"
     )
     needs = "sandlock"
+    can_be_nested = False  # no package brings it into the machine around
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "unshare": "util-linux"}
     process_names = ("3",)  # the kernel's name for a program that is started by file descriptor 3
