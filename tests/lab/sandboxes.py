@@ -15,6 +15,7 @@ from pathlib import Path
 from gvisor_built import NotBuilt, run
 
 from tare.hosts.ledger import state_folder
+from tare.technologies.srt import CURRENT_PACKAGE
 
 FOLDER = state_folder() / "tests" / "sandboxes"
 _YOUKI_VERSION = "0.7.0"
@@ -43,11 +44,19 @@ def _build_sandlock() -> None:
     (FOLDER / "sandlock").symlink_to("cargo/bin/sandlock")
 
 
+def _install_srt() -> None:
+    """Install the package of npm; its programs of other systems are not built."""
+    modules = FOLDER / "srt-modules"
+    run("npm", "install", "--prefix", str(modules), "--ignore-scripts", "--no-audit", "--no-fund", CURRENT_PACKAGE)
+    (FOLDER / "srt").symlink_to(modules / "node_modules/.bin/srt")
+
+
 # By the name of the program: each function puts the program into `FOLDER`, and raises NotBuilt if it cannot.
 BUILDERS: Mapping[str, Callable[[], None]] = {
     "youki": _build_youki,
     "nsjail": _install_nsjail,
     "sandlock": _build_sandlock,
+    "srt": _install_srt,
 }
 
 
