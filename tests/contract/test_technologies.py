@@ -204,9 +204,16 @@ def test_files_of_the_image_below_run_are_there(instance: Instance, image: Image
     assert own
 
 
+@pytest.fixture
+def _other_users(technology: Technology) -> None:
+    if reason := technology.expected_differences.get("other users"):
+        pytest.skip(reason)
+
+
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--")
 
 
+@pytest.mark.usefixtures("_other_users")
 def test_every_user_may_listen_on_every_port(technology: Technology, instance: Instance) -> None:
     if "sysctl *" in technology.expected_differences and technology.family == "bare metal":
         pytest.skip("it uses the machine's network, whose settings stay as they are")
@@ -218,6 +225,7 @@ def test_every_user_may_listen_on_every_port(technology: Technology, instance: I
     inside.run("redis-cli", "-p", "80", "shutdown", "nosave", timeout=ENOUGH_SECONDS, check=False)
 
 
+@pytest.mark.usefixtures("_other_users")
 def test_setuid_programs_work_unless_the_technology_declares_otherwise(
     technology: Technology, instance: Instance
 ) -> None:

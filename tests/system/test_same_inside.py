@@ -12,7 +12,7 @@ from tare.hosts.local import LocalHost
 from tare.model.run_folder import load_run
 from tare.plugins import registry
 
-STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor")
+STACKS = ("native", "crun", "runc", "podman", "bubblewrap", "nspawn", "lxc", "gvisor", "srt")
 SCRIPT = """set -e
 test "$(cat /run/app/token)" = secret
 touch /run/app/pid

@@ -195,6 +195,7 @@ class Workload(ABC):
     - `is_adaptive`: it chooses its points while it measures. The turns of several stacks are then no rounds, and
       `parse` reads all outputs of a trial together.
     - `has_user_server`: its server is user-supplied; a user-supplied image starts it with the image's settings.
+    - `needs_other_user`: its server changes from root to another user, which some sandboxes do not have.
     - `has_unknown_paths`: its program is user-supplied, so that `paths` is not known in advance. tare then searches for
       the files that the program has written.
     """
@@ -207,6 +208,7 @@ class Workload(ABC):
     has_large_packages: ClassVar[bool] = False
     is_adaptive: ClassVar[bool] = False
     has_user_server: ClassVar[bool] = False
+    needs_other_user: ClassVar[bool] = False
     has_unknown_paths: ClassVar[bool] = False
 
     @property

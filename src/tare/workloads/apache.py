@@ -53,6 +53,7 @@ class Apache(HttperfLoad):
 
     name = "apache"
     title = "Apache: static file over new connections"
+    needs_other_user = True
     packages = ("apache2",)
     paths = (_FILE_PATH,)
 

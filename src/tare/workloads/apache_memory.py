@@ -24,6 +24,7 @@ class ApacheMemory(SmallestMemoryAtRate):
 
     name = "apache-memory"
     title = "Apache: smallest memory"
+    needs_other_user = True
     packages = Apache.packages
     paths = Apache.paths
     load_class = Apache

@@ -236,6 +236,7 @@ class Pgbench(FileWorkload, _PgbenchLoad):
 
     name = "pgbench"
     title = "pgbench: PostgreSQL"
+    needs_other_user = True
     packages = ("postgresql",)
     has_large_packages = True
     usual_port = 5432
