@@ -7,8 +7,11 @@ programs may read all files, and use all processors and memory.
 Bubblewrap's options, both nested user and PID namespaces, the seccomp filters and the proxies are srt's, and run as
 long as the instance does. tare makes a control group, and, with an outer Bubblewrap, the machine that srt sees: its
 root is the image, with srt and the programs that it calls below `_FOLDER`. srt's settings allow writes everywhere in
-this root, and no domain. Workloads do not get srt's proxy variables, because environments are equal in all stacks. As
-tare starts srt as root, programs could change the machine's settings in /proc/sys, which an agent's user may not.
+this root, and no domain. Workloads do not get srt's proxy variables, because environments are equal in all stacks.
+
+tare starts srt as root, agents mostly as another user. As root, srt cannot mount the inner PID namespace's /proc unless
+`enableWeakerNestedSandbox` keeps bwrap from covering parts of the outer one, and programs could change the machine's
+settings in /proc/sys: tare makes that read-only.
 
 srt gives its command a network namespace without an interface, in which no client reaches a server. tare joins a
 namespace with an interface on its bridge instead, and an instance with a server has a caution.
@@ -27,7 +30,7 @@ from typing import ClassVar
 from tare.hosts.exec import LOCKED, system_steps
 from tare.hosts.host import Host
 from tare.hosts.ledger import UndoStep
-from tare.model.errors import Unavailable
+from tare.model.errors import TrialFailed, Unavailable
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
@@ -136,7 +139,6 @@ class Srt(Technology):
             "bwrap sets no_new_privs: setuid programs and file capabilities have no effect",
         ),
         **dict.fromkeys(("device core", "device mqueue", "device shm", "mount /dev*"), "bwrap makes /dev itself"),
-        **dict.fromkeys(("mount /proc/*", "mount /sys/firmware"), "a user namespace protects them, without mounts"),
         **dict.fromkeys((f"mount {_FOLDER}*", f"mount {_NODE_MODULES}"), "srt, its programs and its working folder"),
         "other users": "its user namespace has root alone: a program cannot become another user",
     }
@@ -174,9 +176,18 @@ class Srt(Technology):
             launch.timeline.mark("started")
             process = stack.enter_context(start_init(host, *machine, *srt, "-c", f"cd / && {init}"))
             inside = sandbox.enter_namespaces(host)
+            _protect(inside)
             stack.enter_context(inside.attach_stream(process))
             instance = sandbox.describe_instance(inside, address, self.network_path, srt=launch.version(self, host))
-            yield replace(instance, cautions=(_SERVER_CAUTION,) if launch.ports else ())
+            has_server = set(launch.ports) != {launch.readiness_port}
+            yield replace(instance, cautions=(_SERVER_CAUTION,) if has_server else ())
+
+
+def _protect(inside: Host) -> None:
+    """Protect /proc and /sys as on bare metal: as root, programs could change the machine's settings there."""
+    answer = inside.run("/usr/lib/tare/setup_helper", timeout=20, input=b"protect /\nend 1\n").text.strip()
+    if not answer.startswith("done "):
+        raise TrialFailed(f"the instance's /proc: {answer}")
 
 
 def parse_programs(text: str) -> Programs:
@@ -198,6 +209,7 @@ def _write_files(host: Host, launch: LaunchRequest, programs: Programs) -> Itera
     settings = {
         "network": {"allowedDomains": [], "deniedDomains": []},
         "filesystem": {"allowWrite": ["/"], "denyRead": [], "denyWrite": []},
+        "enableWeakerNestedSandbox": True,  # see above
         "bwrapPath": f"{_FOLDER}/bwrap",
         "socatPath": f"{_FOLDER}/socat",
         "ripgrep": {"command": search, "args": arguments},
