@@ -52,7 +52,7 @@ CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellche
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
+.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -74,9 +74,14 @@ alone: setup test-packages
 	.venv/bin/pytest -m "not machine and not lab"
 
 # What starts engines. The images that the tests need are built before the first test.
-engines: setup test-packages servers
+engines: setup test-packages servers sandboxes
 	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" \
 		$$(grep -rl --include="test_*.py" "mark.machine" tests/contract tests/unit) $(RUNS_OF_DAEMONS)
+
+# Programs that Debian does not package, on the path of the tests with engines.
+sandboxes: test-packages
+	@command -v npm >/dev/null || tests/lab/install npm
+	-@.venv/bin/python tests/lab/sandboxes.py srt >/dev/null
 
 # Whole runs need no daemons: beside the others, as each run's locks and networks are its own.
 runs: setup test-packages servers

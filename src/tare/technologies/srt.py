@@ -192,9 +192,8 @@ def _protect(inside: Host) -> None:
 
 def parse_programs(text: str) -> Programs:
     """Parse what `_FIND_PROGRAMS` has printed."""
-    lines = text.split("\n")
-    count = len(_PROGRAMS)
-    return Programs(*lines[:count], libraries=tuple(filter(None, lines[count:])))
+    srt, node, bwrap, socat, rg, *libraries = text.split("\n")
+    return Programs(srt, node, bwrap, socat, rg, tuple(filter(None, libraries)))
 
 
 def _find_programs(host: Host) -> str:
