@@ -27,6 +27,8 @@ ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}
 EFI_TOOLS: Mapping[str, str] = {**TOOLS, "objcopy": "binutils", "mcopy": "mtools"}
 EFI_STUB = {"/usr/lib/systemd/boot/efi/linuxx64.efi.stub": "systemd-boot-efi"}
 LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
+# Modules for disks and network cards of virtio without PCI; that of the card is in the image's initial RAM disk.
+MMIO_DRIVERS = ("virtio_mmio", "virtio_blk")
 _SECONDS = 300.0
 
 # Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the compressed kernel: setup_sects
@@ -96,9 +98,14 @@ def unpack_kernel(host: Host, kernel: str, target: str) -> None:
     host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
 
 
+def initrd_path(image: Image, *modules: str) -> Path:
+    """Return the path of the initial RAM disk that loads kernel modules, which may not exist yet."""
+    return image.initrd.with_name(f"initrd-{'-'.join(modules)}")
+
+
 def make_initrd(host: Host, image: Image, *modules: str) -> Path:
     """Return the path of an initial RAM disk that loads kernel modules and their dependencies; make it once."""
-    target = image.initrd.with_name(f"initrd-{'-'.join(modules)}")
+    target = initrd_path(image, *modules)
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
     # The order matters: tiny-initramfs loads modules one by one, without resolving dependencies.

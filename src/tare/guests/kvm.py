@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from dataclasses import replace
 
 from tare.hosts.facts import is_emulated
 from tare.hosts.host import BOOT_ID, Host
@@ -11,11 +13,13 @@ from tare.hosts.ledger import state_folder
 from tare.images.image import find_image_on
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
-from tare.model.trial import Problem
+from tare.model.trial import Caution, Problem
 from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, first_line
+from tare.plugins.workload import Instance
 
 PROGRAM = "qemu-system-x86_64"
 OPTIONS = ("-accel", "kvm", "-cpu", "host")
+PVM_CAUTION = Caution("pvm", "KVM is PVM, which runs the guest without the processor's virtualization")
 PROBE_SECONDS = 20.0  # the longest time without a line on the guest's console
 _MAX_SILENCES = 6  # the whole boot may take this many times as long
 _MAX_CACHED_RESULTS = 8
@@ -32,13 +36,42 @@ def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ..
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
         hint = "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"
         return (Problem("no /dev/kvm", f"{hint}; without KVM, {alternative}"),)
-    if (image := find_image_on(host)) is None:
+    image = find_image_on(host)
+    if is_pvm(host) and not (image and _is_built_for_pvm(host, image)):
+        return pvm_problems(alternative)
+    if image is None:
         return (Problem("KVM is not checked yet: there is no guest kernel to boot", "tare image"),)
     seconds = PROBE_SECONDS * (NESTED_TIMEOUT_FACTOR if is_emulated(host) else 1)
     if not _can_boot(host, image, seconds):
         what = f"a small guest does not boot on this machine's KVM: silent for {seconds:g} s"
         return (Problem(what, f"{alternative} here; look at the kernel's log and at the machine around this one"),)
     return ()
+
+
+def pvm_problems(alternative: str) -> tuple[Problem, ...]:
+    """Return the problem of KVM by PVM with a guest that is not built for it."""
+    fix = f"{alternative} here; other guests need a machine whose processor has vmx or svm"
+    return (Problem("KVM by PVM: needs a guest kernel built for it (CONFIG_PVM_GUEST)", fix),)
+
+
+def is_pvm(host: Host) -> bool:
+    """Return whether a host's KVM is the software variant PVM, which only runs guests that are built for it."""
+    if host.run("test", "-d", "/sys/module/kvm_pvm", timeout=10, check=False).exit_code:
+        return False
+    return not re.search(r"^flags\s*:.*\b(vmx|svm)\b", host.read("/proc/cpuinfo"), re.MULTILINE)
+
+
+def with_pvm(host: Host, instance: Instance) -> Instance:
+    """Return an instance of a guest on KVM; with a caution and a proof if KVM is PVM."""
+    if not is_pvm(host):
+        return instance
+    return replace(instance, cautions=(*instance.cautions, PVM_CAUTION), proof={**instance.proof, "KVM": "PVM"})
+
+
+def _is_built_for_pvm(host: Host, image: Image) -> bool:
+    # Without this check, the proof would wait in vain for a kernel that hangs before its first line.
+    script = 'grep -qs "^CONFIG_PVM_GUEST=y" "$1"/boot/config-*'
+    return host.run("sh", "-c", script, "sh", str(image.root), timeout=10, check=False).exit_code == 0
 
 
 def _can_boot(host: Host, image: Image, seconds: float) -> bool:

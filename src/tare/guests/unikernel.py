@@ -63,6 +63,11 @@ class Unikernel(Technology):
     has_virtio_headers = False  # whether the monitor passes packets with virtio's headers to the tap
     has_firmware = False  # whether a firmware runs before the unikernel
 
+    @property
+    def needs_kvm(self) -> bool:
+        """Whether the unikernel is a guest on KVM."""
+        return False
+
     def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return the command that starts the unikernel."""
         raise NotImplementedError
@@ -114,7 +119,7 @@ class Unikernel(Technology):
             command = self.command(UnikernelBoot(launch, folder, tap))
             console = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             self._await_ready(console, launch)
-            yield Instance(
+            instance = Instance(
                 name=launch.name,
                 inside=None,
                 address=address,
@@ -126,6 +131,7 @@ class Unikernel(Technology):
                 cautions=(*self.cautions(), *_one_cpu_cautions(launch.limits)),
                 served_ports=SERVED_PORTS,
             )
+            yield kvm.with_pvm(host, instance) if self.needs_kvm else instance
 
     def _await_ready(self, console: Process, launch: LaunchRequest) -> None:
         """Read the console until the readiness message; with a firmware, mark its first line as `kernel`.
@@ -187,6 +193,11 @@ class QemuUnikernel(Unikernel):
 
     accelerator: Literal["tcg", "kvm"] = "tcg"
 
+    @property
+    def needs_kvm(self) -> bool:
+        """Whether KVM is the accelerator."""
+        return self.accelerator == "kvm"
+
     def cgroup_limits(self, limits: Limits) -> Limits:
         """Add the memory that QEMU itself needs."""
         return with_monitor_memory(limits)
@@ -197,11 +208,11 @@ class QemuUnikernel(Unikernel):
 
     def cautions(self) -> tuple[Caution, ...]:
         """Return a caution for emulation."""
-        return () if self.accelerator == "kvm" else (EMULATION_CAUTION,)
+        return () if self.needs_kvm else (EMULATION_CAUTION,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Return the problem that prevents the use of KVM if it is the accelerator, or ()."""
-        return kvm.problems(host, 'use accelerator = "tcg"') if self.accelerator == "kvm" else ()
+        return kvm.problems(host, 'use accelerator = "tcg"') if self.needs_kvm else ()
 
     def command(self, boot: UnikernelBoot) -> tuple[str, ...]:
         """Return QEMU's command."""

@@ -227,7 +227,7 @@ class UserGuest(Technology):
             self._await_ready(launch, monitor)
             inside = stack.enter_context(self.enter_guest(host, launch))
 
-            yield Instance(
+            instance = Instance(
                 name=launch.name,
                 inside=inside,
                 address=launch.network.instance_address,
@@ -240,6 +240,7 @@ class UserGuest(Technology):
                 served_ports=self.served_ports,
                 disk_file=disk or None,
             )
+            yield kvm.with_pvm(host, instance) if self.needs_kvm else instance
 
     def _create_guest_disk(self, host: Host, launch: LaunchRequest, files: Mapping[str, str]) -> str:
         """Return the path of the disk that the guest may write to; "" if it has no disk.

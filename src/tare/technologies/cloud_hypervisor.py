@@ -73,4 +73,4 @@ class CloudHypervisor(monitors.DirectBoot):
             launch.timeline.mark("started")
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
-            yield resources.await_boot(console, disk, self.network_path, **proof)
+            yield kvm.with_pvm(host, resources.await_boot(console, disk, self.network_path, **proof))

@@ -23,7 +23,6 @@ from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 from tare.plugins.workload import Instance
 
-_DRIVERS = ("virtio_mmio", "virtio_blk")
 _MIN_VERSION = (1, 8)
 _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/firecracker on the PATH"
 
@@ -71,7 +70,7 @@ class Firecracker(monitors.DirectBoot):
     def prepare_image(self, host: Host, image: Image) -> None:
         """Unpack the kernel, and make an initial RAM disk with the drivers of its devices."""
         super().prepare_image(host, image)
-        boot_media.make_initrd(host, image, *_DRIVERS)
+        boot_media.make_initrd(host, image, *boot_media.MMIO_DRIVERS)
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
@@ -88,14 +87,13 @@ class Firecracker(monitors.DirectBoot):
             launch.timeline.mark("started")
             command = ("firecracker", "--no-api", "--config-file", file)
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            yield resources.await_boot(
-                console, disk, self.network_path, accelerator="kvm", firecracker=launch.version(self, host)
-            )
+            proof = {"accelerator": "kvm", "firecracker": launch.version(self, host)}
+            yield kvm.with_pvm(host, resources.await_boot(console, disk, self.network_path, **proof))
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Return the machine's configuration in the form of the API."""
         kernel = boot_media.ensure_elf_kernel(host, launch.image)
-        initrd = boot_media.make_initrd(host, launch.image, *_DRIVERS)
+        initrd = boot_media.make_initrd(host, launch.image, *boot_media.MMIO_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
         words = f"{guest.command_line(launch)} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}

@@ -65,9 +65,9 @@ def instance_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, 
 
 
 def kernel_cautions(host: Host, inside: Host, runtime: str) -> tuple[Caution, ...]:
-    """Return a caution if an instance of Kata has the machine's kernel, so that it cannot be Kata; otherwise ()."""
+    """Return a caution if an instance of Kata has the machine's kernel, so that it cannot be Kata, or if KVM is PVM."""
     if has_private_kernel(host, inside):
-        return ()
+        return (kvm.PVM_CAUTION,) if kvm.is_pvm(host) else ()
     return (Caution("shared-kernel", f"{runtime} promises a separate kernel, but this is the machine's"),)
 
 

@@ -101,7 +101,7 @@ class Libvirt(monitors.DirectBoot):
                 console, disk, self.network_path, domain=self.type, libvirt=launch.version(self, host)
             )
             pids += _find_processes(host, launch.name)  # not earlier: it would delay the start
-            yield instance
+            yield kvm.with_pvm(host, instance) if self.type == "kvm" else instance
 
     def external_effects(self) -> Sequence[str]:
         """Return a line with a user-supplied connection: some types of URI start a program."""

@@ -109,7 +109,8 @@ class LxdVm(Lxd):
             resources.processes = lambda: (pid,)
             resources.written = lambda: max(0, disk_usage_bytes(reader, disk) - before)
             resources.kept = lambda: stored_image_bytes(reader, client, _disk_alias(launch.image))
-            yield resources.await_boot(console, disk, self.network_path, accelerator="kvm", **proof)
+            instance = resources.await_boot(console, disk, self.network_path, accelerator="kvm", **proof)
+            yield kvm.with_pvm(host, instance)
 
 
 def _disk_alias(image: Image) -> str:

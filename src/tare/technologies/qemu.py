@@ -50,30 +50,43 @@ class Qemu(monitors.DirectBoot):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
         launch.prepare_image(self, host)
+        command_line = self.command_line(host, launch)
         with monitors.create_guest_resources(host, launch) as resources:
             volume = resources.create_volume()
             resources.mark_requested()
             group, disk = resources.create_cgroup(), resources.create_overlay()
             tap = resources.stack.enter_context(launch.network.create_tap())
             launch.timeline.mark("started")
-            machine = (kvm.PROGRAM, *self.acceleration, *_machine(launch, guest.Devices(disk, tap, volume=volume)))
-            command = (*machine, "-append", guest.command_line(launch))
+            options = self.machine_options(launch, guest.Devices(disk, tap, volume=volume))
+            command = (kvm.PROGRAM, *self.acceleration, *options, "-append", command_line)
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             resources.cautions = self.cautions
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
-            yield resources.await_boot(console, disk, self.network_path, **proof)
+            instance = resources.await_boot(console, disk, self.network_path, **proof)
+            yield kvm.with_pvm(host, instance) if self.acceleration == kvm.OPTIONS else instance
+
+    def command_line(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - the same on each host
+        """Return the guest kernel's command line; called before the start is timed."""
+        return guest.command_line(launch)
+
+    def machine_options(self, launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
+        """Return QEMU's options for the board, its devices, the kernel and the initial RAM disk."""
+        return (
+            *("-M", "q35", *common_options(launch, devices, "if=virtio", "if=virtio")),
+            *("-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
+            *("-initrd", str(launch.image.initrd)),
+        )
 
 
-def _machine(launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
-    network = f"tap,id=net0,ifname={devices.card},script=no,downscript=no"
+def common_options(launch: LaunchRequest, devices: guest.Devices, root: str, volume: str) -> tuple[str, ...]:
+    """Return QEMU's options for all boards; `root` and `volume` say how each disk is attached."""
     # cache=none: each request to the guest's disk reaches the machine's disk, not the machine's file cache.
-    volume = ("-drive", f"file={devices.volume},if=virtio,format=raw,cache=none") if devices.volume else ()
+    data = ("-drive", f"file={devices.volume},{volume},format=raw,cache=none") if devices.volume else ()
     return (
-        *("-M", "q35", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
+        *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"),
         *("-smp", str(len(launch.limits.cpus)), "-m", f"{launch.limits.memory_bytes >> 20}M"),
-        *("-drive", f"file={devices.disk},if=virtio,format=qcow2"),
-        *volume,
-        *("-netdev", network, "-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
+        *("-drive", f"file={devices.disk},{root},format=qcow2", *data),
+        *("-netdev", f"tap,id=net0,ifname={devices.card},script=no,downscript=no"),
         # Unpacked in advance: in the guest, an emulated processor takes a quarter of a second for this.
-        *("-kernel", str(boot_media.unpacked_kernel_path(launch.image)), "-initrd", str(launch.image.initrd)),
+        *("-kernel", str(boot_media.unpacked_kernel_path(launch.image))),
     )

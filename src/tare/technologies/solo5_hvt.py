@@ -19,12 +19,13 @@ from tare.model.trial import Problem
 from tare.plugins.technology import find_missing_tools
 
 _PROBE_SECONDS = 10.0
+_ALTERNATIVE = "use solo5-spt"
 # In a private network namespace, which disappears with the tender, so that nothing needs a cleanup.
 _PROBE = 'ip tuntap add dev tap mode tap && ip link set tap up && exec "$@"'
 _QEMU = {kvm.PROGRAM: "qemu-system-x86"}
 _UNPROVED = Problem(
     f"KVM is there, but the unikernel does not serve on it within {_PROBE_SECONDS:g} s",
-    "use solo5-spt here; look at the kernel's log and at the machine around this one",
+    f"{_ALTERNATIVE} here; look at the kernel's log and at the machine around this one",
 )
 
 
@@ -37,6 +38,7 @@ class Solo5Hvt(Solo5):
     isolation = Isolation("own kernel", "a unikernel on a small monitor: one application with its kernel")
     needs = "KVM that boots a guest"
     tested = "emulated"
+    needs_kvm = True
     tender = "solo5-hvt"
     process_names = (tender,)
     file = "micro.hvt"
@@ -46,8 +48,10 @@ class Solo5Hvt(Solo5):
         if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and find_missing_tools(
             host, _QEMU
         ):
-            return () if not has_unikernels(host) or self._can_boot(host) else (_UNPROVED,)
-        return kvm.problems(host, "use solo5-spt")
+            if not has_unikernels(host) or self._can_boot(host):
+                return ()
+            return kvm.pvm_problems(_ALTERNATIVE) if kvm.is_pvm(host) else (_UNPROVED,)
+        return kvm.problems(host, _ALTERNATIVE)
 
     def _can_boot(self, host: Host) -> bool:
         """Return whether the unikernel boots and serves."""
