@@ -338,7 +338,7 @@ def test_a_turn_has_its_cpu_time_and_what_another_process_took(
 def test_the_instance_says_what_it_is(technology: Technology, instance: Instance) -> None:
     assert instance.proof
     assert all(name and value for name, value in instance.proof.items())
-    if technology.name == "qemu-tcg":
+    if technology.name in ("qemu-tcg", "qemu-microvm-tcg"):
         assert instance.proof["accelerator"] == "tcg,thread=multi"
         assert [caution.kind for caution in instance.cautions] == ["emulated"]
 
