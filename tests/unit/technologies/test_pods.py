@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tare.guests import kvm
 from tare.hosts.local import LocalHost
 from tare.model.errors import OutOfMemory, TrialFailed, Unschedulable
 from tare.model.trial import Output
@@ -314,10 +315,13 @@ class Booted(LocalHost):
         return self.words if path == "/proc/cmdline" else "btime 1000\n"
 
 
-def test_the_machines_own_kernel_under_katas_name_is_doubted() -> None:
+def test_the_machines_own_kernel_under_katas_name_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kvm, "is_pvm", lambda _: False)
     machine, runtime = Booted("root=/dev/vda"), "io.containerd.kata.v2"
     [caution] = kernel_cautions(machine, machine, runtime)
     assert caution.kind == "shared-kernel"
     assert caution.text.startswith(f"{runtime} promises a separate kernel")
     assert kernel_cautions(machine, Booted("agent.log=info"), runtime) == ()
     assert [each.kind for each in instance_cautions(machine, Booted("agent.log=info"), runtime)] == ["never-run"]
+    monkeypatch.setattr(kvm, "is_pvm", lambda _: True)
+    assert [each.kind for each in kernel_cautions(machine, Booted("agent.log=info"), runtime)] == ["pvm"]
