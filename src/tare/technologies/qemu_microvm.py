@@ -47,7 +47,8 @@ class QemuMicrovm(Qemu):
         """Return QEMU's options for the board, its devices, the kernel and the initial RAM disk."""
         volume = ("-device", "virtio-blk-device,drive=volume") if devices.volume else ()
         return (
-            *("-M", "microvm", *common_options(launch, devices, "if=none,id=root", "if=none,id=volume")),
+            # With KVM, QEMU leaves the clock out by default, for which the guest's kernel then waits in vain.
+            *("-M", "microvm,rtc=on", *common_options(launch, devices, "if=none,id=root", "if=none,id=volume")),
             *("-device", "virtio-blk-device,drive=root", *volume),
             *("-device", f"virtio-net-device,netdev=net0,mac={launch.network.instance_mac}"),
             *("-initrd", str(boot_media.initrd_path(launch.image, *boot_media.MMIO_DRIVERS))),

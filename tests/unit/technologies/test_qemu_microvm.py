@@ -56,7 +56,7 @@ def test_the_image_is_the_first_disk_and_no_device_is_on_pci(launch: LaunchReque
         "virtio-net-device,netdev=net0",
     ]
     assert options[options.index("-initrd") + 1].endswith("/initrd-virtio_mmio-virtio_blk")
-    assert {"file=/disk,if=none,id=root,format=qcow2", "-M", "microvm", "513M"} <= set(options)
+    assert {"file=/disk,if=none,id=root,format=qcow2", "-M", "microvm,rtc=on", "513M"} <= set(options)
     without = QemuMicrovm().machine_options(launch, Devices("/disk", "tap0"))
     assert not [option for option in without if "volume" in option]
 
