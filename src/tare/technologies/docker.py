@@ -297,7 +297,10 @@ class Docker(Technology):
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":
             return (f"--network={launch.name}", f"--ip={launch.network.engine_subnet[10]}")
-        address = launch.network.machine_address
+        return self._publish_options(launch, launch.network.machine_address)
+
+    def _publish_options(self, launch: LaunchRequest, address: str) -> tuple[str, ...]:
+        """Return the options that publish the instance's ports on an address of the host."""
         udp_ports = launch.ports[1:] if launch.uses_udp else ()
         ports = (*((port, "") for port in launch.ports), *((port, "/udp") for port in udp_ports))
         return tuple(f"--publish={address}:{port}:{port}{protocol}" for port, protocol in ports)

@@ -1,0 +1,213 @@
+"""Podman without root: containers of an ordinary user, in a user namespace.
+
+tare creates the user once per run, with subordinate user and group IDs and a separate image store, and removes the user
+after the run. Rootless Podman can set limits only where systemd delegates version 2 control groups to a session of the
+user. So tare makes the control group, and starts Podman, its monitor and its network programs in it. Podman runs in a
+network namespace on tare's bridge, where every user may publish ports below 1024.
+
+Setting: `network` is the program that forwards published ports. `rootlesskit` (default, as in Podman) is a proxy: the
+container sees connections from itself. With `slirp4netns`, all packets pass a network stack in user space, and the
+container sees the client's address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+from tare.hosts import engines
+from tare.hosts.cgroups import create_limited_cgroup
+from tare.hosts.exec import ExecHost
+from tare.hosts.filesystems import drop_caches
+from tare.hosts.host import Host
+from tare.hosts.ledger import Ledger
+from tare.hosts.streams import last_lines
+from tare.images.skopeo import ensure_archive
+from tare.model.errors import TrialFailed
+from tare.model.image import Image
+from tare.model.isolation import Isolation
+from tare.model.trial import Problem
+from tare.plugins.technology import ENVIRONMENT, INIT, LaunchRequest
+from tare.plugins.workload import Instance
+from tare.technologies.podman import Podman
+
+_SECONDS = 60.0
+_PATH = ENVIRONMENT[0]
+_SUBORDINATE_FIX = "see subuid(5): /etc/subuid and /etc/subgid need 65536 free IDs, and useradd to write them"
+# Arguments: a user, a command of the user.
+_REMOVE = 'id "$1" >/dev/null 2>&1 || exit 0; shift; exec "$@"'
+_NO_SUBORDINATE_IDS = "no subordinate IDs"  # printed by `_CREATE_USER`
+# Without udev, only root may open /dev/net/tun, which slirp4netns needs: mount a device node for all users over it.
+_CREATE_USER = f"""
+set -e
+useradd --system --user-group --add-subids-for-system --no-create-home --home-dir "/var/lib/$1" \
+    --shell /usr/sbin/nologin "$1"
+grep -q "^$1:" /etc/subuid && grep -q "^$1:" /etc/subgid || {{ echo "{_NO_SUBORDINATE_IDS}" >&2; exit 1; }}
+install -d -o "$1" -g "$1" -m 700 "/var/lib/$1" "/run/$1" "/var/lib/$1/.config" "/var/lib/$1/.config/containers"
+cd "/var/lib/$1/.config/containers"
+cat >containers.conf <<END
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+END
+cat >storage.conf <<END
+[storage]
+driver = "overlay"
+END
+setpriv --reuid "$1" --regid "$1" --init-groups test -w /dev/net/tun || {{
+    mknod -m 666 "/dev/$1" c 10 200
+    mount --bind "/dev/$1" /dev/net/tun
+}}
+"""
+# Podman's pause process, which holds the user and mount namespaces of all containers, ends with the user's processes.
+_REMOVE_USER = """
+if uid=$(id -u "$1" 2>/dev/null); then
+    for attempt in $(seq 200); do
+        pkill -KILL -U "$uid" || break
+        sleep 0.05
+    done
+    rm -f "/dev/shm/libpod_rootless_lock_$uid"
+    userdel "$1" || exit 1
+fi
+if grep -q "/$1 /dev/net/tun " /proc/self/mountinfo; then umount /dev/net/tun; fi
+rm -rf --one-file-system "/dev/$1" "/run/$1" "/var/lib/$1"
+"""
+
+
+@dataclass(frozen=True)
+class PodmanRootless(Podman):
+    """Starts the image's `init` with `podman run` as an ordinary user."""
+
+    name = "podman-rootless"
+    title = "Podman without root"
+    isolation = Isolation(
+        "shared kernel",
+        "as podman, and in a user namespace: root inside is an ordinary user outside; Podman's default seccomp filter",
+    )
+    needs = "user namespaces"
+    packages = ()
+    process_names = ("conmon", "slirp4netns", "rootlessport")
+    list_commands = (("cut", "--delimiter=:", "--fields=1", "/etc/passwd", "/etc/subuid", "/etc/subgid"),)
+
+    network: Literal["rootlesskit", "slirp4netns"] = "rootlesskit"  # type: ignore[assignment]  # not Docker's networks
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """Podman, the program that sets ID maps, the network program, and the tools that manage the user."""
+        more = {"newuidmap": "uidmap", "slirp4netns": "slirp4netns", "useradd": "passwd", "pkill": "procps"}
+        return {**super().tools, **more}
+
+    def engine_problems(self, host: Host) -> tuple[Problem, ...]:
+        """Return the problem of user namespaces or of the files of subordinate IDs; or ()."""
+        if host.read("/proc/sys/user/max_user_namespaces").strip() in ("", "0"):
+            return (Problem("user namespaces are off", "sysctl user.max_user_namespaces=15000"),)
+        if host.read("/proc/sys/kernel/unprivileged_userns_clone").strip() == "0":
+            what = "user namespaces are off for ordinary users"
+            return (Problem(what, "sysctl kernel.unprivileged_userns_clone=1"),)
+        files = ("/etc/subuid", "/etc/subgid")
+        if missing := [file for file in files if host.run("test", "-f", file, timeout=10, check=False).exit_code]:
+            what = f"users get no subordinate IDs: there is no {' and no '.join(missing)}"
+            return (Problem(what, f"touch {' '.join(missing)}"),)
+        return ()
+
+    def prepare_image(self, host: Host, image: Image) -> None:
+        """Do nothing: `launch` imports the image into the store of the run's user."""
+
+    def remove_images(self, host: Host, tag: str) -> None:
+        """Do nothing: the image is removed with the user."""
+
+    def removal_command(self, name: str) -> tuple[str, ...]:
+        """Return the command that removes a container, unless its user has been removed."""
+        user = _user_name(name)
+        return ("sh", "-c", _REMOVE, "sh", user, *_as_user(user), self.program, "rm", "--force", "--volumes", name)
+
+    @contextmanager
+    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
+        """Run a container of the user in a control group and a network namespace of tare's."""
+        user, address = _user_name(launch.name), launch.network.instance_address
+        launch.cache.create_once(user, lambda: _create_user(host, launch.ledger, user))
+        launch.cache.read_once(f"image {launch.image.digest} of {user}", lambda: self._import(host, launch.image, user))
+        with ExitStack() as stack:
+            group = stack.enter_context(create_limited_cgroup(launch.ledger, launch.name, launch.limits))
+            launch.ledger.setup_helper.run_steps(("settle",))
+            network = stack.enter_context(launch.network.create_namespace())
+            launch.start_probe(address)
+            engine = ExecHost(host, *group.join[:-1], "-n", f"/run/netns/{network}", "--", *_as_user(user))
+            engine.supervisor = ""  # it is outside of the instance
+            if launch.volume_bytes:
+                remove = (*_as_user(user), self.program, "volume", "rm", "--force", launch.name)
+                stack.enter_context(launch.ledger.register_undo("sh", "-c", _REMOVE, "sh", user, *remove))
+            client = stack.enter_context(self._run_container(engine, launch))
+            inside = ExecHost(engine, self.program, "exec", "--interactive", launch.name)
+            stack.enter_context(inside.attach_stream(client))
+            reader = launch.ledger.host
+            words = {pid: reader.read(f"/proc/{pid}/cmdline").split("\0") for pid in group.processes()}
+            first = next((pid for pid, argv in words.items() if argv[0] == INIT), None)
+            if first is None:
+                raise TrialFailed("the container's first process has ended already", "`tare show` has its last output")
+            clients = {pid for pid, argv in words.items() if argv[0] == self.program}
+            yield Instance(
+                name=launch.name,
+                inside=inside,
+                address=address,
+                network_path=self.network_path,
+                processes=lambda: tuple(pid for pid in group.processes() if pid not in clients),
+                proof={
+                    "version": launch.version(self, host),
+                    "control group": group.paths[0],
+                    "user namespace": " ".join(reader.read(f"/proc/{first}/uid_map").split()),
+                    "network": f"slirp4netns, ports by {self.network}",
+                },
+                written_bytes=lambda: self._written_bytes(reader, launch, first),
+                image_bytes=lambda: self._image_bytes(engine, launch),
+                cautions=engines.configuration_cautions(self._cached_engine_settings(host, launch)),
+            )
+
+    def _import(self, host: Host, image: Image, user: str) -> str:
+        """Import the image into the user's store; return its tag. Only root can read the archive."""
+        ensure_archive(host, image)
+        command = (*_as_user(user), self.program, "import", "-", image.tag)
+        host.run(
+            "sh", "-c", 'archive=$1; shift; exec "$@" <"$archive"', "sh", str(image.archive), *command, timeout=900
+        )
+        drop_caches([host])
+        return image.tag
+
+    def _run_prefix(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Docker asks the host
+        """Return the command that runs a container in the control group that Podman itself runs in."""
+        return (self.program, "run", "--http-proxy=false", "--env-host=false", "--cgroups=disabled")
+
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+        """Return the limits that a process has by itself: the control group has the others."""
+        return tuple(option for option in super().limit_options(host, launch) if option.startswith("--ulimit"))
+
+    def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
+        ports = self._publish_options(launch, launch.network.instance_address)
+        return (f"--network=slirp4netns:port_handler={self.network}", *ports)
+
+
+@contextmanager
+def _create_user(host: Host, ledger: Ledger, name: str) -> Iterator[str]:
+    """Context manager: create a user with subordinate IDs and a configuration of Podman; raises TrialFailed."""
+    with ledger.register_undo("sh", "-c", _REMOVE_USER, "sh", name):
+        output = host.run("sh", "-c", _CREATE_USER, "sh", name, timeout=_SECONDS, check=False)
+        if output.exit_code:
+            words = last_lines(output.stderr.decode("utf-8", "replace"))
+            raise TrialFailed(f"cannot make the user {name}: {words}", _SUBORDINATE_FIX)
+        yield name
+
+
+def _user_name(instance: str) -> str:
+    """Return the name of the run's user for the name of an instance, which begins with the run's prefix."""
+    return f"{'-'.join(instance.split('-')[:2])}-user"
+
+
+def _as_user(user: str) -> tuple[str, ...]:
+    """Return the command prefix that starts a command as the user, without root's environment."""
+    home = f"/var/lib/{user}"
+    # Podman keeps its state in the runtime folder, which systemd-logind would make for a session.
+    variables = (f"HOME={home}", f"TMPDIR={home}", f"XDG_RUNTIME_DIR=/run/{user}", _PATH)
+    identity = ("setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups", "--")
+    return (*identity, "env", "--ignore-environment", f"--chdir={home}", *variables)
