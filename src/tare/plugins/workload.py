@@ -37,6 +37,8 @@ class Instance:
       it. None if unknown.
     - `served_ports`: the workloads whose server is built in, each with its TCP port.
     - `disk_file`: the path of its disk on the host, with the format as suffix; None unless `qemu-img` can read it.
+    - `socket_tables`: returns the texts of its /proc/net/tcp and tcp6, if a proxy accepts the client's connections
+      before a server inside listens; None otherwise.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Instance:
     cautions: tuple[Caution, ...] = ()
     served_ports: Mapping[str, int] = field(default_factory=dict)
     disk_file: str | None = None
+    socket_tables: Callable[[], Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ _MIN_COMMAND_SECONDS = 1.0  # for a readiness command that starts right before t
 _LATE_SECONDS = 1.0  # for the probe of a server whose time was over before tare could ask
 _STOP_SECONDS = 1.0  # until a server must have ended after its stop signal; then it is killed
 _POLL_SECONDS = 0.005
+_LISTENER_POLL_SECONDS = 0.001
+_ANY_ADDRESS = "0.0.0.0"  # noqa: S104
 _PID_FILE = "/usr/lib/tare/server.number"  # has the server's process number inside, which the stop signal needs
 # Without a proxy of the environment, which would answer in place of the server; and with the path as the suite has it.
 _CURL = (
@@ -129,13 +131,15 @@ class ServicePlacement:
     """Placement of a service: the inside and the address of its instance.
 
     `start` is the start command of the image, as `MeasurementContext.start_command`; empty for tare's images.
-    `stop_signal` is the image's signal to end its program; empty if the image names none.
+    `stop_signal` is the image's signal to end its program; empty if the image names none. `socket_tables` is that of
+    the instance.
     """
 
     inside: Host
     address: str
     start: tuple[str, ...] = ()
     stop_signal: str = ""
+    socket_tables: Callable[[], Mapping[str, str]] | None = None
 
     def argv(self, service: Service) -> tuple[str, ...]:
         """Return the command line of a service. Raises TrialFailed if neither service nor image has a command."""
@@ -217,6 +221,8 @@ class ServiceProcess:
         end = time.monotonic() + left_seconds
         if self.service.port:
             what = f"{self._name} does not answer within {limit_seconds:g} s"
+            if self.placement and self.placement.socket_tables:
+                self._await_listener(self.placement.socket_tables, self.service.port, end, what)
             self._await_connection(self.service, self.address, client, left_seconds, what)
             if self.network:  # before any request: a foreign server might answer the page as well
                 self.network.reject_foreign_listener(self.service.port)
@@ -225,6 +231,13 @@ class ServiceProcess:
         if self.service.ready_argv and self.placement is not None:
             self._await_command(self.service, self.placement, end)
         return time.monotonic() - self.started_at if self.process else None
+
+    def _await_listener(self, tables: Callable[[], Mapping[str, str]], port: int, deadline: float, late: str) -> None:
+        """Wait until a program listens on the port inside: a proxy takes the client's connections before."""
+        while not (self.failure_reason() or listening_sockets(tables(), _ANY_ADDRESS, port)):
+            if time.monotonic() > deadline:
+                raise TimedOut(late, _HINT)
+            time.sleep(_LISTENER_POLL_SECONDS)
 
     def _await_connection(self, service: Service, address: str, client: Host, seconds: float, late: str) -> None:
         """Wait until the server takes a connection; raises TimedOut with the message `late`, and TrialFailed."""
@@ -338,7 +351,7 @@ def start_service(
     scope = scope or CommandScope()
     # Bare metal shares the machine's network: on all addresses, its service would also be open to other machines.
     shared = instance.network_path == HOST_NETWORK_PATH and instance.address is not None
-    listen = instance.address if shared and instance.address else "0.0.0.0"  # noqa: S104
+    listen = instance.address if shared and instance.address else _ANY_ADDRESS
     service = workload.service(listen)
     if service is None:
         yield ServiceProcess(scope=scope)
@@ -351,7 +364,9 @@ def start_service(
         yield ServiceProcess(instance.address, built_in, scope=scope)
         return
     start_and_stop = (image.start_command, image.stop_signal) if image and workload.has_user_server else ()
-    placement = ServicePlacement(instance.inside, instance.address, *start_and_stop)
+    placement = ServicePlacement(
+        instance.inside, instance.address, *start_and_stop, socket_tables=instance.socket_tables
+    )
     network = SharedNetwork(host, instance) if shared and host else None
     with run_service(placement, service, scope, workload.hostname, network) as server:
         yield server

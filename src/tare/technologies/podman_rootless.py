@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tare.hosts import engines
 from tare.hosts.cgroups import create_limited_cgroup
@@ -72,7 +72,7 @@ if uid=$(id -u "$1" 2>/dev/null); then
     userdel "$1" || exit 1
 fi
 if grep -q "/$1 /dev/net/tun " /proc/self/mountinfo; then umount /dev/net/tun; fi
-rm -rf --one-file-system "/dev/$1" "/run/$1" "/var/lib/$1"
+rm -rf --one-file-system "/dev/$1" "/run/$1"
 """
 
 
@@ -89,6 +89,13 @@ class PodmanRootless(Podman):
     needs = "user namespaces"
     packages = ()
     process_names = ("conmon", "slirp4netns", "rootlessport")
+    expected_differences: ClassVar[Mapping[str, str]] = {
+        **Podman.expected_differences,
+        **dict.fromkeys(
+            [f"mount /dev/{name}" for name in ("full", "null", "random", "tty", "urandom", "zero")],
+            "an ordinary user cannot create device files: it mounts the machine's",
+        ),
+    }
     list_commands = (("cut", "--delimiter=:", "--fields=1", "/etc/passwd", "/etc/subuid", "/etc/subgid"),)
 
     network: Literal["rootlesskit", "slirp4netns"] = "rootlesskit"  # type: ignore[assignment]  # not Docker's networks
@@ -162,6 +169,7 @@ class PodmanRootless(Podman):
                 },
                 written_bytes=lambda: self._written_bytes(reader, launch, first),
                 image_bytes=lambda: self._image_bytes(engine, launch),
+                socket_tables=lambda: {name: reader.read(f"/proc/{first}/net/{name}") for name in ("tcp", "tcp6")},
                 cautions=engines.configuration_cautions(self._cached_engine_settings(host, launch)),
             )
 
@@ -191,7 +199,8 @@ class PodmanRootless(Podman):
 @contextmanager
 def _create_user(host: Host, ledger: Ledger, name: str) -> Iterator[str]:
     """Context manager: create a user with subordinate IDs and a configuration of Podman; raises TrialFailed."""
-    with ledger.register_undo("sh", "-c", _REMOVE_USER, "sh", name):
+    store = ledger.register_undo("rm", "-rf", "--one-file-system", f"/var/lib/{name}")
+    with store, ledger.register_undo("sh", "-c", _REMOVE_USER, "sh", name):
         output = host.run("sh", "-c", _CREATE_USER, "sh", name, timeout=_SECONDS, check=False)
         if output.exit_code:
             words = last_lines(output.stderr.decode("utf-8", "replace"))

@@ -33,7 +33,7 @@ from tare.plugins.technology import LaunchRequest, Technology
 from tare.plugins.workload import Instance, MeasurementContext, Workload
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import reject_swapping
-from tare.runner.service import ServiceProcess, start_service
+from tare.runner.service import ServicePlacement, ServiceProcess, start_service
 from tare.runner.trial import TrialRun
 from tare.suites.plan import PlannedTrial
 from tare.technologies.docker import Docker
@@ -320,6 +320,20 @@ def test_a_server_without_a_path_is_ready_when_it_takes_connections() -> None:
     client = Asking()
     serving().await_ready(client)
     assert client.asked == []
+
+
+def test_a_server_behind_a_proxy_is_ready_when_it_listens_inside() -> None:
+    head, listening = "  sl  local_address", "   0: 00000000:0050 00000000:0000 0A 0:0 00:0 0 0 0 4711"
+    texts = iter(["", head, f"{head}\n{listening}"])
+    inside = ServicePlacement(LocalHost(), "198.18.0.10", socket_tables=lambda: {"tcp": next(texts)})
+    replace(serving(), placement=inside).await_ready(Asking())
+    assert list(texts) == []
+
+
+def test_a_server_behind_a_proxy_that_never_listens_is_given_up() -> None:
+    inside = ServicePlacement(LocalHost(), "198.18.0.10", socket_tables=lambda: {"tcp": ""})
+    with pytest.raises(TimedOut, match=r"^app does not answer within 0\.01 s$"):
+        replace(serving(seconds=0.01), placement=inside).await_ready(Asking())
 
 
 def test_a_server_with_a_path_is_ready_once_that_returns_the_status() -> None:
