@@ -363,10 +363,9 @@ def start_service(
         built_in = replace(service, argv=(workload.name,), port=port)
         yield ServiceProcess(instance.address, built_in, scope=scope)
         return
-    start_and_stop = (image.start_command, image.stop_signal) if image and workload.has_user_server else ()
-    placement = ServicePlacement(
-        instance.inside, instance.address, *start_and_stop, socket_tables=instance.socket_tables
-    )
+    placement = ServicePlacement(instance.inside, instance.address, socket_tables=instance.socket_tables)
+    if image and workload.has_user_server:
+        placement = replace(placement, start=image.start_command, stop_signal=image.stop_signal)
     network = SharedNetwork(host, instance) if shared and host else None
     with run_service(placement, service, scope, workload.hostname, network) as server:
         yield server

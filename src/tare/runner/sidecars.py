@@ -119,8 +119,8 @@ def _placement_of(instance: Instance, image: Image | None = None) -> ServicePlac
     if instance.inside is None or instance.address is None:
         what = "an application needs an instance with an inside and a network"
         raise Unavailable(what, "leave this stack out of applications")
-    start_and_stop = (image.start_command, image.stop_signal) if image else ()
-    return ServicePlacement(instance.inside, instance.address, *start_and_stop, socket_tables=instance.socket_tables)
+    start, stop_signal = (image.start_command, image.stop_signal) if image else ((), "")
+    return ServicePlacement(instance.inside, instance.address, start, stop_signal, instance.socket_tables)
 
 
 def group_by_instance(services: Sequence[Sidecar]) -> tuple[tuple[Sidecar, ...], ...]:

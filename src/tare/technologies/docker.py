@@ -74,7 +74,7 @@ class Docker(Technology):
     has_volumes = True
     packages: ClassVar[tuple[str, ...]] = ("iptables",)
     process_names: ClassVar[tuple[str, ...]] = ("containerd-shim", "docker-proxy")
-    list_commands = (
+    list_commands: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("docker", "ps", "--all", "--format", "{{.Names}}"),
         ("docker", "network", "ls", "--format", "{{.Name}}"),
         ("docker", "volume", "ls", "--format", "{{.Name}}"),

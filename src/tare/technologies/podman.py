@@ -70,10 +70,10 @@ class Podman(Docker):
 
     name = "podman"
     title = "Podman"
-    packages = ("containernetworking-plugins", "iptables")
+    packages: ClassVar[tuple[str, ...]] = ("containernetworking-plugins", "iptables")
     needs = ""
-    process_names = ("conmon",)
-    list_commands = (
+    process_names: ClassVar[tuple[str, ...]] = ("conmon",)
+    list_commands: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("podman", "ps", "--all", "--format", "{{.Names}}"),
         ("podman", "network", "ls", "--format", "{{.Name}}"),
         ("podman", "volume", "ls", "--format", "{{.Name}}"),
