@@ -36,8 +36,12 @@ from tare.technologies.podman import Podman
 _SECONDS = 60.0
 _PATH = ENVIRONMENT[0]
 _SUBORDINATE_FIX = "see subuid(5): /etc/subuid and /etc/subgid need 65536 free IDs, and useradd to write them"
-# Arguments: a user, a command of the user.
-_REMOVE = 'id "$1" >/dev/null 2>&1 || exit 0; shift; exec "$@"'
+# Arguments: a user, and a command that removes a resource of the user; a removed user has none.
+_REMOVE = """
+id "$1" >/dev/null 2>&1 || exit 0
+shift
+exec "$@"
+"""
 # Without udev, only root may open /dev/net/tun, which slirp4netns needs: mount a device node for all users over it.
 _CREATE_USER = """
 set -e
