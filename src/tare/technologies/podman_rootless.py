@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tare.hosts import engines
-from tare.hosts.cgroups import create_limited_cgroup
+from tare.hosts.cgroups import create_limited_cgroup, parse_layout
 from tare.hosts.exec import ExecHost
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
@@ -90,6 +90,7 @@ class PodmanRootless(Podman):
         "as podman, and in a user namespace: root inside is an ordinary user outside; Podman's default seccomp filter",
     )
     needs = "user namespaces"
+    can_be_nested = False
     packages = ()
     process_names = ("conmon", "slirp4netns", "rootlessport")
     expected_differences: ClassVar[Mapping[str, str]] = {
@@ -105,8 +106,8 @@ class PodmanRootless(Podman):
 
     @property
     def tools(self) -> Mapping[str, str]:
-        """Podman, the program that sets ID maps, the network program, and the tools that manage the user."""
-        more = {"newuidmap": "uidmap", "slirp4netns": "slirp4netns", "useradd": "passwd", "pkill": "procps"}
+        """Podman, the program that sets ID maps, the network program, and the tool that makes the user."""
+        more = {"newuidmap": "uidmap", "slirp4netns": "slirp4netns", "useradd": "passwd"}
         return {**super().tools, **more}
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:
@@ -191,8 +192,14 @@ class PodmanRootless(Podman):
         return (self.program, "run", "--http-proxy=false", "--env-host=false", "--cgroups=disabled")
 
     def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
-        """Return the limits that a process has by itself: the control group has the others."""
-        return tuple(option for option in super().limit_options(host, launch) if option.startswith("--ulimit"))
+        """Return the limits of processes, and a mount of the control group, which has the other limits."""
+        ulimits = tuple(option for option in super().limit_options(host, launch) if option.startswith("--ulimit"))
+        layout = parse_layout(launch.ledger.host.read("/proc/self/mounts"))
+        if layout.version == 1:
+            return ulimits
+        # In version 2, Podman would show only the leaf group that it is in, which has no limits.
+        group = f"{layout.roots[0]}/{launch.name}"
+        return (*ulimits, f"--volume={group}:/sys/fs/cgroup:ro,nosuid,nodev,noexec")
 
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         ports = self._publish_options(launch, launch.network.instance_address)

@@ -41,7 +41,8 @@ class Machine(LocalHost):
 @pytest.fixture
 def launch(tmp_path: Path) -> LaunchRequest:
     request = launch_at(tmp_path, "tare-1a2b")
-    return replace(request, ledger=Ledger(tmp_path / "ledgers" / "tare-1.jsonl"))
+    host = Machine({"/proc/self/mounts": "cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n"})
+    return replace(request, ledger=Ledger(tmp_path / "ledgers" / "tare-1.jsonl", host))
 
 
 def test_a_machine_with_all_that_it_needs_has_no_problem() -> None:
@@ -114,6 +115,21 @@ def test_a_container_has_ports_in_the_runs_network_and_limits_of_its_control_gro
         "--publish=198.18.0.10:80:80",
     ]
     assert not [each for each in command if each.startswith(("--memory", "--cpuset"))]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "volumes"),
+    [
+        ("cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0\n", []),
+        (
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n",
+            ["--volume=/sys/fs/cgroup/tare-1a2b-1:/sys/fs/cgroup:ro,nosuid,nodev,noexec"],
+        ),
+    ],
+)
+def test_a_container_sees_the_group_with_its_limits(launch: LaunchRequest, mounts: str, volumes: list[str]) -> None:
+    launch.ledger.host = host = Machine({"/proc/self/mounts": mounts})
+    assert [each for each in PodmanRootless().limit_options(host, launch) if each.startswith("--volume")] == volumes
 
 
 def test_a_container_is_removed_by_the_user_of_its_run() -> None:
