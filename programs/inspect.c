@@ -2,24 +2,31 @@
 //
 //   inspect
 //
+// Lines "isolation NAME" tell what keeps the process from the kernel and from other processes. They are not compared:
+// tare/runner/observe_isolation.py reads them.
+//
 // Bytes outside 0x20 to 0x7e are printed as '?'.
 
 #define _GNU_SOURCE
 
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
 #include <mntent.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,11 +61,10 @@ static void print_mounts(void) {
         endmntent(mounts);
 }
 
-static void print_status(void) {
-    static const char *const names[] = {"CapInh",     "CapPrm",  "CapEff", "CapBnd", "CapAmb", "Groups",
-                                        "NoNewPrivs", "Seccomp", "SigIgn", "Uid",    "Gid"};
+// Print the lines of a status file of /proc whose names are in the list, which ends with NULL.
+static void print_status(const char *kind, const char *path, const char *const *names) {
     char line[1024];
-    FILE *status = fopen("/proc/self/status", "re");
+    FILE *status = fopen(path, "re");
     while (status && fgets(line, sizeof line, status)) {
         char *value = strchr(line, ':');
         if (!value)
@@ -67,12 +73,18 @@ static void print_status(void) {
         value[strcspn(value, "\n")] = '\0';
         for (char *tab = value; (tab = strchr(tab, '\t'));)
             *tab = ' ';
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            if (strcmp(line, names[i]) == 0)
-                print("status", line, value + strspn(value, " "));
+        for (const char *const *name = names; *name; name++)
+            if (strcmp(line, *name) == 0)
+                print(kind, line, value + strspn(value, " "));
     }
     if (status)
         fclose(status);
+}
+
+static void print_conditions_of_status(void) {
+    static const char *const names[] = {"CapInh",     "CapPrm",  "CapEff", "CapBnd", "CapAmb", "Groups",
+                                        "NoNewPrivs", "Seccomp", "SigIgn", "Uid",    "Gid",    NULL};
+    print_status("status", "/proc/self/status", names);
 }
 
 static void print_limits(void) {
@@ -177,13 +189,107 @@ static void print_others(void) {
         fclose(ports);
 }
 
+// --- isolation -----------------------------------------------------------------------------------------------------
+
+// Print the lines of a file as one, with "; " between them and single spaces; nothing if it cannot be read.
+static void print_file(const char *name, const char *path) {
+    char line[256], value[4096] = "";
+    size_t length = 0;
+    FILE *file = fopen(path, "re");
+    bool is_read = false;
+    while (file && fgets(line, sizeof line, file)) {
+        is_read = true;
+        for (char *word = strtok(line, " \t\n"), *between = length ? "; " : ""; word;
+             word = strtok(NULL, " \t\n"), between = " ")
+            if (length + strlen(word) + 3 < sizeof value)
+                length += (size_t)sprintf(value + length, "%s%s", between, word);
+    }
+    if (file)
+        fclose(file);
+    if (is_read)
+        print("isolation", name, value);
+}
+
+// Find the instance's first process, `init`: the nearest ancestor of this name. Without one, a command that an engine
+// started from outside is its own first process in the namespace, and process 1 counts.
+static pid_t find_first_process(void) {
+    for (pid_t pid = getpid(); pid > 0;) {
+        char path[64], line[256], name[64] = "";
+        int parent = 0;
+        snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+        FILE *status = fopen(path, "re");
+        while (status && fgets(line, sizeof line, status) && sscanf(line, "PPid: %d", &parent) != 1)
+            (void)sscanf(line, "Name: %63s", name);
+        if (status)
+            fclose(status);
+        if (strcmp(name, "init") == 0)
+            return pid;
+        pid = parent;
+    }
+    return 1;
+}
+
+// Count the Landlock rulesets that restrict this process. No file has their number. A process can have 16 of them (64
+// before Linux 5.19), so a child adds rulesets until the kernel refuses another one.
+static int count_landlock_rulesets(void) {
+    enum { CREATE = 444, RESTRICT = 446, MOST = 16, MOST_ONCE = 64 }; // the same on all architectures
+    const uint64_t handled = 1 << 11;                                 // that of making block devices, as an example
+    int added = 0;
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    const long ruleset = syscall(CREATE, &handled, sizeof handled, 0);
+    if (ruleset < 0)
+        return errno == ENOSYS ? 201 : errno == EOPNOTSUPP ? 202 : 203;
+    while (added <= MOST_ONCE && syscall(RESTRICT, ruleset, 0) == 0)
+        added++;
+    return errno != E2BIG ? 203 : (added > MOST ? MOST_ONCE : MOST) - added;
+}
+
+static void print_landlock(void) {
+    char value[32] = "refused"; // such as by a seccomp filter, which may also kill the child
+    int status;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(count_landlock_rulesets());
+    if (child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)) {
+        const int code = WEXITSTATUS(status);
+        if (code <= 64)
+            snprintf(value, sizeof value, "%d", code);
+        else if (code < 203)
+            strcpy(value, code == 201 ? "not in the kernel" : "off");
+    }
+    print("isolation", "Landlock", value);
+}
+
+// The conditions of this process include tare's (conditions.h), so the privileges are those of the first process.
+static void print_isolation(void) {
+    static const char *const names[] = {"Name", "CapEff", "NoNewPrivs", "Seccomp", "Seccomp_filters", NULL};
+    static const char *const namespaces[] = {"cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"};
+    char path[64], value[64];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)find_first_process());
+    print_status("isolation", path, names);
+    print_file("last capability", "/proc/sys/kernel/cap_last_cap");
+    print_file("uid_map", "/proc/self/uid_map");
+    print_file("gid_map", "/proc/self/gid_map");
+    print_file("label", "/proc/self/attr/current");
+    for (size_t i = 0; i < sizeof namespaces / sizeof *namespaces; i++) {
+        snprintf(path, sizeof path, "/proc/self/ns/%s", namespaces[i]);
+        const ssize_t length = readlink(path, value, sizeof value - 1);
+        value[length > 0 ? length : 0] = '\0';
+        snprintf(path, sizeof path, "namespace %s", namespaces[i]);
+        if (length > 0)
+            print("isolation", path, value);
+    }
+    print_landlock();
+}
+
 int main(void) {
     print_environment();
     print_names();
     print_mounts();
     print_devices();
-    print_status();
+    print_conditions_of_status();
     print_limits();
     print_others();
+    print_isolation();
     return fflush(stdout) ? 1 : 0;
 }

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Literal
 
 from tare.model.machine import FileSystem
+from tare.model.observed_isolation import ObservedIsolation
 
 Family = Literal["bare metal", "container", "sandbox", "type 1", "type 2", "unikernel", "emulator"]
 Better = Literal["higher", "lower"]
@@ -371,6 +372,7 @@ class Trial:
     - `quarantined` are impossible values, for which the trial failed. No statistic includes them.
     - `reused` is True if another workload was measured in the instance before. The trial then has no footprint. A trial
       has no timeline if it did not start its instance: `started` and `ended` are then those of its measurement.
+    - `isolation` is that of each layer, the outermost first. It is read once for each stack of a run.
     """
 
     trial: str
@@ -398,6 +400,7 @@ class Trial:
     quarantined: tuple[MeasuredValue, ...] = ()
     ended: float | None = None
     reused: bool = False
+    isolation: tuple[ObservedIsolation, ...] = ()
 
     def as_failed(self, reason: str, hint: str, quarantined: tuple[MeasuredValue, ...] = ()) -> Trial:
         """Return the trial as failed and without values, except for the given ones in quarantine."""

@@ -10,13 +10,18 @@ docs/decisions/guests.md has the reasons.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from tare.hosts.host import Host
+from tare.model.errors import TrialFailed
+from tare.model.observed_isolation import ObservedIsolation, find_all_contradictions
 from tare.model.trial import Caution
 from tare.plugins.technology import Technology, list_by_reason
 from tare.plugins.workload import VOLUME
+from tare.runner.layers import StartedLayers
+from tare.runner.observe_isolation import ISOLATION_PREFIX, observe_stack
 from tare.runner.trial_log import TrialLog
 
 INSPECT = "/usr/lib/tare/inspect"
@@ -61,14 +66,19 @@ class InsideCheck:
     baseline_stack: str
     stacks: Mapping[str, Sequence[Technology]]
     _conditions: dict[str, Conditions] = field(default_factory=dict)
+    _isolation: dict[str, tuple[ObservedIsolation, ...]] = field(default_factory=dict)
 
-    def read(self, stack: str, inside: Host) -> None:
-        """Read the conditions in an instance of a stack, unless an earlier call has done so for the stack.
+    def read(self, stack: str, parts: StartedLayers) -> tuple[ObservedIsolation, ...]:
+        """Read the conditions in an instance of a stack and its isolation; return the isolation of each layer.
 
-        A failed attempt is not repeated: the conditions of the stack stay unknown.
+        An earlier call for the stack counts: all its instances have the same, as they follow from the technology. A
+        failed attempt is not repeated: the conditions of the stack stay unknown.
         """
-        if stack not in self._conditions:  # conditions follow from the technology: all instances have the same
-            self._conditions[stack] = read_conditions(inside)
+        if stack not in self._conditions:
+            printed = [run_inspect(part.instance.inside) for part in parts]
+            self._conditions[stack] = parse_conditions(printed[-1])
+            self._isolation[stack] = observe_stack(parts, printed)
+        return self._isolation[stack]
 
     def differences(self, stack: str) -> tuple[Difference, ...]:
         """Return a stack's differences from the baseline; empty if the conditions of one of the two are unknown."""
@@ -90,26 +100,32 @@ class InsideCheck:
             log.cautions.append(Caution("inside-differs", "; ".join(map(str, undeclared[:_MAX_SHOWN])) + more))
         if declared := list_by_reason((each.pattern, each.reason) for each in differences if each.reason):
             log.proof += (("not equal inside", "; ".join(declared)),)
+        layers = [each for each in reversed(self.stacks[stack]) if not each.provisions_machine]
+        if texts := find_all_contradictions([each.isolation for each in layers], log.isolation):
+            log.cautions.append(Caution("isolation-differs", "; ".join(texts)))
 
 
-def read_conditions(inside: Host) -> Conditions:
-    """Return the conditions of a process in an instance; empty if `inspect` fails there."""
-    output = inside.run(INSPECT, timeout=_INSPECT_SECONDS, check=False)
-    return {} if output.exit_code else parse_conditions(output.text)
+def run_inspect(inside: Host | None) -> str:
+    """Return the output of `inspect` in an instance; "" if it fails there, or without an inside."""
+    with suppress(TrialFailed):  # the machine of an outer layer may lack the program
+        if inside is not None:
+            output = inside.run(INSPECT, timeout=_INSPECT_SECONDS, check=False)
+            return "" if output.exit_code else output.text
+    return ""
 
 
 def parse_conditions(text: str) -> dict[str, str]:
     """Return conditions by name from the output of `inspect`, lines of NAME, a tab and VALUE.
 
-    The mounts of the root and of the data volume are left out (`_NOT_COMPARED`). If several mounts have the same path,
-    the last one counts, because it hides the others.
+    The mounts of the root and of the data volume (`_NOT_COMPARED`) and the facts about isolation are left out. If
+    several mounts have the same path, the last one counts, because it hides the others.
     """
     conditions = {}
     for line in text.splitlines():
         name, _, value = line.partition("\t")
         if name.startswith("mount "):
             value = _describe_mount(name.removeprefix("mount "), *value.split(" ", 1))
-        if name not in _NOT_COMPARED:
+        if name not in _NOT_COMPARED and not name.startswith(ISOLATION_PREFIX):
             conditions[name] = value
     return conditions
 

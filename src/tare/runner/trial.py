@@ -25,7 +25,7 @@ from tare.plugins.workload import Instance, MeasurementContext, OuterHost, Workl
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
-from tare.runner.layers import StartedLayer, StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
+from tare.runner.layers import StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
     GuestClockCheck,
@@ -124,7 +124,7 @@ class TrialRun:
             cold_read_bytes = self._obtain_instance()
             assert self._running is not None  # noqa: S101 - obtained above
             parts, instance, innermost = self._running.layers, self._running.instance, self._running.layers[-1]
-            self._inspect_instance(instance, innermost)
+            self._inspect_instance(parts, instance)
             is_kept = self.shared and self.shared.has_use(self.step.workload, self._running)
             if is_kept and not workload.leaves_instance_fresh:
                 self._running.record_state()
@@ -279,17 +279,17 @@ class TrialRun:
             self._close()
         self.log.ended = self.log.ended or time.time()
 
-    def _inspect_instance(self, instance: Instance, innermost: StartedLayer) -> None:
-        """Record the instance's proof, limits and file systems, and the conditions that it gives a process."""
+    def _inspect_instance(self, parts: StartedLayers, instance: Instance) -> None:
+        """Record the instance's proof, limits, file systems and isolation, and the conditions of a process in it."""
         log, spec, inside = self.log, self.spec, instance.inside
         log.path, log.proof = instance.network_path, tuple(instance.proof.items())
         if self.step.stack in self.context.images.by_stack:
             log.proof += (("image", spec.image.origin or spec.image.digest),)
-        log.limits = LimitsCheck(spec.limits, read_observed_limits(innermost))
+        log.limits = LimitsCheck(spec.limits, read_observed_limits(parts[-1]))
+        if self.inside_check:
+            log.isolation = self.inside_check.read(self.step.stack, parts)
         if inside is not None:
             log.file_systems = read_file_systems(inside, self.workload.paths)
-            if self.inside_check:
-                self.inside_check.read(self.step.stack, inside)
             if self.workload.has_unknown_paths:
                 begin_write_tracking(inside)
         log.cautions += [*instance.cautions, *limit_cautions(log.limits)]

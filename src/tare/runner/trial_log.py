@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tare.model.machine import FileSystem
+from tare.model.observed_isolation import ObservedIsolation
 from tare.model.trial import (
     Caution,
     Footprint,
@@ -62,6 +63,7 @@ class TrialLog:
     seconds: float = 0.0
     first_round: int = 0
     reused: bool = False
+    isolation: tuple[ObservedIsolation, ...] = ()
 
     def fail(self, reason: str, hint: str = "", status: Status = "failed") -> None:
         """Record why the trial has failed; a later failure does not replace the first. Its values are quarantined."""
@@ -114,6 +116,7 @@ class TrialLog:
             quarantined=self.values if self.status == "failed" else (),
             ended=self.ended,
             reused=self.reused,
+            isolation=self.isolation,
         )
 
 
