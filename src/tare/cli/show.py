@@ -19,6 +19,7 @@ from tare.model.errors import UsageError, did_you_mean
 from tare.model.run_folder import Run, load_raw, trial_fields
 from tare.model.trial import MeasuredValue, RawOutput, Status, Trial, Turn
 from tare.model.units import format_count, format_duration, format_quantity, format_size
+from tare.report.isolation_table import declared_by_layer, describe_isolation
 from tare.report.trial_facts import CommandGroup, complete_hint, describe_turns, group_commands, limit_rows
 from tare.statistics.cpu_costs import counted_unit, cpu_usage
 from tare.statistics.outcomes import add_file_system_cautions
@@ -150,7 +151,7 @@ def _list_trials(trials: Sequence[Trial]) -> None:
 
 def _print_trial(trial: Trial, run: Run, *, all_turns: bool) -> None:
     console = create_console()
-    _print_facts(trial, run.folder, console, all_turns)
+    _print_facts(trial, run, console, all_turns)
     for record in run.record.workloads:
         if record.name == trial.workload and record.turns:
             console.print(describe_turns(record), soft_wrap=True)
@@ -167,10 +168,10 @@ def _print_trial(trial: Trial, run: Run, *, all_turns: bool) -> None:
             console.print(f"… {format_count(more, 'more turn')} of {raw.label}; show with --all", style="dim")
 
 
-def _print_facts(trial: Trial, folder: Path, console: Console, all_turns: bool) -> None:
+def _print_facts(trial: Trial, run: Run, console: Console, all_turns: bool) -> None:
     console.print(f"{trial.stack}, {trial.workload}, block {trial.block + 1}: {trial.status} {trial.reason}".rstrip())
     if trial.hint:
-        console.print(f"hint: {complete_hint(trial, folder)}", soft_wrap=True)
+        console.print(f"hint: {complete_hint(trial, run.folder)}", soft_wrap=True)
     _print_values(trial, console)
     marks = ", ".join(f"{mark.name} {format_duration(round(mark.seconds, 4))}" for mark in trial.timeline)
     console.print(f"timeline: {marks or 'none, as another trial of the block started the instance'}")
@@ -185,6 +186,8 @@ def _print_facts(trial: Trial, folder: Path, console: Console, all_turns: bool) 
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     for limit in limit_rows(trial.limits) if trial.limits else ():
         console.print(f"limit on {limit.name}: requested {limit.asked}, observed {limit.seen}")
+    for text in describe_isolation(trial.isolation, declared_by_layer(run, trial.stack)):
+        console.print(f"isolation, {text}", soft_wrap=True)
     for file_system in trial.file_systems:
         console.print(f"file system under {file_system.path}: {file_system}")
     console.print(f"path: {trial.path}")

@@ -61,11 +61,8 @@ class Confinement:
 
     @property
     def outer_root(self) -> int | None:
-        """The user of the host that user 0 is in a user namespace; None without a user namespace or without user 0."""
-        for inside, outside, count in _parse_map(self.uid_map):
-            if inside == 0 and count != _ALL_IDS:
-                return outside
-        return None
+        """The user of the host that user 0 of the process is; None if unknown, and if there is no user 0."""
+        return next((outside for inside, outside, _ in _parse_map(self.uid_map) if inside == 0), None)
 
     @property
     def has_user_namespace(self) -> bool | None:

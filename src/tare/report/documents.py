@@ -10,6 +10,9 @@ from tare.model.run_folder import Run, WorkloadRecord
 from tare.plugins.feature import call_hooks
 from tare.report.cpu_table import column_titles, cost_text, cpu_columns, select_last_points, table_title
 from tare.report.findings import Findings, create_findings
+from tare.report.isolation_table import COLUMNS as ISOLATION_COLUMNS
+from tare.report.isolation_table import TITLE as ISOLATION_TITLE
+from tare.report.isolation_table import isolation_rows
 from tare.report.numbers import (
     cell_state,
     cut,
@@ -209,7 +212,8 @@ def _latex_document(summary: Summary, run: Run) -> Iterator[str]:
 
 def render_markdown(summary: Summary, run: Run) -> dict[str, bytes]:
     """Render `report.md`, cut to the length of a GitHub comment with a note about the missing lines."""
-    added = "".join((*_cpu_cost_lines(summary, run), *call_hooks("markdown", summary, run)))
+    tables = (*_cpu_cost_lines(summary, run), *_isolation_lines(summary, run))
+    added = "".join((*tables, *call_hooks("markdown", summary, run)))
     found = [*_finding_lines(create_findings(summary, run.record.instance_machine)), *_failure_lines(summary)]
     sentences = _cut_lines(found, _MAX_CHARACTERS - _MIN_ROWS - len(added))
     head = f"### {escape_markdown(summary.suite)[:500]}: change from {escape_markdown(summary.baseline)[:500]}\n\n"
@@ -263,6 +267,18 @@ def _cpu_cost_lines(summary: Summary, run: Run) -> Iterator[str]:
         yield f"**{table_title(columns)}**\n\n"
         yield from lines
         yield "\n"
+
+
+def _isolation_lines(summary: Summary, run: Run) -> Iterator[str]:
+    """Yield the table of the observed isolation; nothing if it is unknown, or too long."""
+    lines = [format_table_line(["stack", "process", *ISOLATION_COLUMNS]), format_table_line(["---"] * (len(ISOLATION_COLUMNS) + 2))]
+    for row in isolation_rows(summary, run):
+        texts = (row.stack, row.process, *(cell.text for cell in row.cells))
+        lines.append(format_table_line(map(escape_markdown, texts)))
+    if len(lines) > 2 and sum(map(len, lines)) <= _MIN_ROWS:
+        yield f"<details><summary>{ISOLATION_TITLE}</summary>\n\n"
+        yield from lines
+        yield "\n</details>\n\n"
 
 
 def _markdown_row(cell: Cell) -> str:

@@ -29,6 +29,7 @@ CAUTION_EXPLANATIONS: Mapping[str, str] = {
     "host-network-stack": "gVisor used the machine's network stack, so the cost of gVisor's is not in the numbers",
     "in-groups": "not all stacks fit into memory at once, so it was not measured together with every other stack",
     "inside-differs": "its processes run under other conditions than those of the stack that it is compared with",
+    "isolation-differs": "what its kernel reports is weaker than the isolation that its technology declares",
     "never-run": "tare was never tested with this technology itself, only with a program that imitates it",
     "pod-not-pinned": "it could also run on the CPUs of the load generator, so noise may be larger than it appears",
     "not-pinned": "the virtual CPUs of Xen's first domain may have migrated, so noise may be larger than it appears",

@@ -125,6 +125,7 @@ def _find_monitor(host: Host, processes: Sequence[int], host_namespaces: Mapping
     links = _read_namespaces(host, str(pid)).split()
     facts = {
         **statuses[pid],
+        "Name": host.read(f"/proc/{pid}/cmdline").partition("\0")[0].rpartition("/")[2] or statuses[pid].get("Name", ""),
         **{f"namespace {link.partition(':')[0]}": link for link in links},
         **{name: "; ".join(" ".join(line.split()) for line in text.splitlines()) for name, text in maps.items()},
         "last capability": host.read("/proc/sys/kernel/cap_last_cap").strip(),

@@ -33,6 +33,7 @@ from tare.report.html.charts import (
 )
 from tare.report.html.sparklines import TurnDrawings, draw_turns_by_workload
 from tare.report.html.trials import Anchors, start_rows, trial_anchors, trial_rows
+from tare.report.isolation_table import COLUMNS, NOTE, TITLE, isolation_rows
 from tare.report.numbers import GLYPHS, format_interval, format_percent, format_ratio, join_names, sort_by_point
 from tare.report.overview import create_overview, draw_page_figure
 from tare.report.problems import describe_steadiness, find_failures
@@ -93,6 +94,7 @@ def page_values(summary: Summary, run: Run) -> Mapping[str, object]:
         "costs": draw_costs(run, summary) if drawn else (),
         "feature_sections": [*filter(None, call_hooks("sections", summary, run, places))],
         "layers": layer_rows(run, summary),
+        "isolation": {"title": TITLE, "note": NOTE, "columns": COLUMNS, "rows": isolation_rows(summary, run)},
         "machines": _describe_machines(run),
         "tuning": [(each.name, _describe_tuning(each)) for each in run.record.tuning],
         "image": " of ".join(filter(None, (run.record.image, run.record.image_origin))),
