@@ -193,7 +193,7 @@ static void print_others(void) {
 
 // Print the lines of a file as one, with "; " between them and single spaces; nothing if it cannot be read.
 static void print_file(const char *name, const char *path) {
-    char line[256], value[4096] = "";
+    char line[4096], value[4096] = "";
     size_t length = 0;
     FILE *file = fopen(path, "re");
     bool is_read = false;
@@ -227,6 +227,21 @@ static pid_t find_first_process(void) {
         pid = parent;
     }
     return 1;
+}
+
+// Print what tells kernels apart: the command line, and the time of the boot.
+static void print_boot(void) {
+    char line[4096];
+    long long seconds;
+    FILE *file = fopen("/proc/stat", "re");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "btime %lld", &seconds) == 1) {
+            snprintf(line, sizeof line, "%lld", seconds);
+            print("isolation", "boot", line);
+        }
+    if (file)
+        fclose(file);
+    print_file("command line", "/proc/cmdline");
 }
 
 // Count the Landlock rulesets that restrict this process. No file has their number. A process can have 16 of them (64
@@ -267,6 +282,7 @@ static void print_isolation(void) {
     char path[64], value[64];
     snprintf(path, sizeof path, "/proc/%d/status", (int)find_first_process());
     print_status("isolation", path, names);
+    print_boot();
     print_file("last capability", "/proc/sys/kernel/cap_last_cap");
     print_file("uid_map", "/proc/self/uid_map");
     print_file("gid_map", "/proc/self/gid_map");

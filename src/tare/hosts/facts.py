@@ -252,17 +252,35 @@ def kernel_version(inside: Host) -> str:
     return "unknown"
 
 
-def has_private_kernel(host: Host, inside: Host) -> bool:
-    """Return whether an instance has another kernel than its host: another command line, or another time of boot.
+@dataclass(frozen=True)
+class KernelBoot:
+    """Traces of a kernel's boot: its command line, "" if unknown, and the time in seconds since 1970, None if unknown.
 
     The command line alone does not suffice, as nested machines may have equal ones. The boot ID does not help, as LXC,
     LXD and systemd-nspawn set a different ID for each container.
     """
-    if inside.read(_COMMAND_LINE) not in ("", host.read(_COMMAND_LINE)):
-        return True
-    boots = [_BOOTED.search(machine.read("/proc/stat")) for machine in (inside, host)]
-    seconds = [int(boot[1]) for boot in boots if boot]
-    return len(seconds) == len(boots) and max(seconds) - min(seconds) > _CLOCK_SECONDS
+
+    command_line: str
+    seconds: int | None
+
+    def differs(self, host: KernelBoot) -> bool:
+        """Return whether this is another kernel than that of the host; False if unknown."""
+        if self.command_line not in ("", host.command_line):
+            return True
+        if self.seconds is None or host.seconds is None:
+            return False
+        return abs(self.seconds - host.seconds) > _CLOCK_SECONDS
+
+
+def read_kernel_boot(read: Read) -> KernelBoot:
+    """Return the traces of the boot of a host's kernel."""
+    booted = _BOOTED.search(read("/proc/stat"))
+    return KernelBoot(" ".join(read(_COMMAND_LINE).split()), int(booted[1]) if booted else None)
+
+
+def has_private_kernel(host: Host, inside: Host) -> bool:
+    """Return whether an instance has another kernel than its host."""
+    return read_kernel_boot(inside.read).differs(read_kernel_boot(host.read))
 
 
 def read_container(read: Read) -> str:

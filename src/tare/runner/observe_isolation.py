@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
-from tare.hosts.facts import has_private_kernel
+from tare.hosts.facts import KernelBoot, read_kernel_boot
 from tare.hosts.host import Host, HostCache
 from tare.model.errors import TrialFailed
 from tare.model.observed_isolation import Confinement, ObservedIsolation
@@ -92,12 +92,11 @@ def observe_layer(  # noqa: PLR0913, PLR0917 - where to look, and what was found
 ) -> ObservedIsolation:
     """Return the observed isolation of an instance on a host; facts that cannot be read are unknown."""
     facts = parse_facts(inspected)
-    private, monitor = None, None
+    private, monitor, namespaces = None, None, {}
     with suppress(TrialFailed):  # a dead instance is noticed, and reported, by its client
-        namespaces = parse_namespaces(
-            cache.read_once("namespaces of the host", lambda: _read_namespaces(host, "self"))
-        )
-        private = None if inside is None else has_private_kernel(host, inside)
+        namespaces = parse_namespaces(cache.read_once("namespaces of the host", lambda: _read_namespaces(host, "self")))
+        if inside is not None:
+            private = _parse_boot(facts, inside).differs(_read_host_boot(host, cache))
         if private is not False:
             monitor = _find_monitor(host, processes, namespaces)
     landlock = facts.get("Landlock", "")
@@ -109,6 +108,22 @@ def observe_layer(  # noqa: PLR0913, PLR0917 - where to look, and what was found
         landlock_note="" if landlock.isdecimal() else landlock,
         monitor=monitor,
     )
+
+
+def _parse_boot(facts: Facts, inside: Host) -> KernelBoot:
+    """Return the boot of the kernel inside from the facts; without these, from files inside."""
+    if not facts:
+        return read_kernel_boot(inside.read)
+    return KernelBoot(facts.get("command line", ""), _parse_number(facts, "boot"))
+
+
+def _read_host_boot(host: Host, cache: HostCache) -> KernelBoot:
+    def read() -> str:
+        boot = read_kernel_boot(host.read)
+        return f"{boot.seconds or ''} {boot.command_line}"
+
+    seconds, _, command_line = cache.read_once("boot of the host's kernel", read).partition(" ")
+    return KernelBoot(command_line, int(seconds) if seconds else None)
 
 
 def _find_monitor(host: Host, processes: Sequence[int], host_namespaces: Mapping[str, str]) -> Confinement | None:
