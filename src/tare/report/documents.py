@@ -271,7 +271,10 @@ def _cpu_cost_lines(summary: Summary, run: Run) -> Iterator[str]:
 
 def _isolation_lines(summary: Summary, run: Run) -> Iterator[str]:
     """Yield the table of the observed isolation; nothing if it is unknown, or too long."""
-    lines = [format_table_line(["stack", "process", *ISOLATION_COLUMNS]), format_table_line(["---"] * (len(ISOLATION_COLUMNS) + 2))]
+    lines = [
+        format_table_line(["stack", "process", *ISOLATION_COLUMNS]),
+        format_table_line(["---"] * (len(ISOLATION_COLUMNS) + 2)),
+    ]
     for row in isolation_rows(summary, run):
         texts = (row.stack, row.process, *(cell.text for cell in row.cells))
         lines.append(format_table_line(map(escape_markdown, texts)))

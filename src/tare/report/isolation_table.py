@@ -140,7 +140,9 @@ def _describe_capabilities(process: Confinement) -> IsolationCell:
         return IsolationCell(str(len(names)), ", ".join(names))
     missing = [name for name in CAPABILITIES[: last + 1] if name not in names]
     detail = ", ".join(names) if len(names) <= len(missing) else f"all but {', '.join(missing)}" if missing else "all"
-    return IsolationCell(f"{len(names)} of {last + 1}", detail if names else "")
+    if names and process.has_user_namespace:
+        detail += "; they hold in its user namespace only"
+    return IsolationCell(f"{len(names)} of {last + 1}", detail)
 
 
 def _describe_user_namespace(process: Confinement) -> str:

@@ -50,9 +50,7 @@ def create_confinement(facts: Facts, host_namespaces: Mapping[str, str] | None) 
     """
     links = "\n".join(value for name, value in facts.items() if name.startswith("namespace "))
     namespaces = parse_namespaces(links)
-    separate = tuple(
-        name for name in _NAMESPACES if namespaces.get(name, "") != (host_namespaces or {}).get(name, "")
-    )
+    separate = tuple(name for name in _NAMESPACES if namespaces.get(name, "") != (host_namespaces or {}).get(name, ""))
     mode, privileges = _parse_number(facts, "Seccomp"), _parse_number(facts, "NoNewPrivs")
     return Confinement(
         process=facts.get("Name", ""),
@@ -140,7 +138,8 @@ def _find_monitor(host: Host, processes: Sequence[int], host_namespaces: Mapping
     links = _read_namespaces(host, str(pid)).split()
     facts = {
         **statuses[pid],
-        "Name": host.read(f"/proc/{pid}/cmdline").partition("\0")[0].rpartition("/")[2] or statuses[pid].get("Name", ""),
+        "Name": host.read(f"/proc/{pid}/cmdline").partition("\0")[0].rpartition("/")[2]
+        or statuses[pid].get("Name", ""),
         **{f"namespace {link.partition(':')[0]}": link for link in links},
         **{name: "; ".join(" ".join(line.split()) for line in text.splitlines()) for name, text in maps.items()},
         "last capability": host.read("/proc/sys/kernel/cap_last_cap").strip(),
