@@ -16,17 +16,19 @@ from waiting import ENOUGH_SECONDS
 from tare.hosts.cgroups import memory_limit_of, processes_below
 from tare.hosts.facts import has_private_kernel
 from tare.hosts.filesystems import begin_write_tracking, read_file_systems, read_used_file_systems
-from tare.hosts.host import Host
+from tare.hosts.host import Host, HostCache
 from tare.hosts.local import LocalHost
 from tare.model.image import Image
+from tare.model.observed_isolation import find_contradictions
 from tare.model.trial import LimitsCheck
 from tare.plugins import registry
 from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import VOLUME, Instance
 from tare.runner.context import RunContext
 from tare.runner.extra_instances import measure_layer_footprint
-from tare.runner.inside_check import Conditions, compare_conditions, read_conditions
+from tare.runner.inside_check import Conditions, compare_conditions, parse_conditions, run_inspect
 from tare.runner.layers import PROBE, StartedLayers, start_stack
+from tare.runner.observe_isolation import observe_layer
 from tare.runner.sanity_checks import limit_cautions, read_observed_limits
 from tare.runner.trial_log import TrialLog
 from tare.technologies.docker import Docker
@@ -69,6 +71,17 @@ def test_a_process_inside_finds_the_declared_isolation_level_and_filter(
         status = inside.run("grep", "^Seccomp:", "/proc/self/status", timeout=ENOUGH_SECONDS).text
         assert status.split()[1] == ("0" if "no filter" in reason else "2")
         assert ("no filter" in reason) != ("seccomp filter" in reason)
+
+
+def test_the_isolation_that_is_read_is_no_weaker_than_declared(
+    technology: Technology, instance: Instance, testbed: RunContext
+) -> None:
+    inside = _inside(instance)
+    found = observe_layer(technology.name, testbed.host, inside, instance.processes(), run_inspect(inside), HostCache())
+    assert found.inside is not None
+    assert found.inside.capabilities is not None
+    assert found.landlock is not None or found.landlock_note == "refused"
+    assert [*find_contradictions(technology.isolation, found)] == []
 
 
 def test_every_stack_runs_the_same_bytes(instance: Instance, image: Image) -> None:
@@ -167,13 +180,13 @@ def test_a_kernel_of_its_own_is_not_the_machines(instance: Instance, testbed: Ru
 def bare_conditions(testbed: RunContext) -> Conditions:
     """The conditions of a process on bare metal."""
     with start_stack(testbed, spec_of(testbed, Native(), slot=40, port=PORT), TrialLog()) as found:
-        return read_conditions(_inside(found[0].instance))
+        return parse_conditions(run_inspect(_inside(found[0].instance)))
 
 
 def test_a_process_has_the_same_conditions_as_on_bare_metal(
     technology: Technology, instance: Instance, bare_conditions: Conditions
 ) -> None:
-    found = read_conditions(_inside(instance))
+    found = parse_conditions(run_inspect(_inside(instance)))
     assert found
     assert [str(each) for each in compare_conditions(found, bare_conditions, (technology,)) if not each.reason] == []
 

@@ -139,6 +139,11 @@ def _print_sampling_rate(run: Run, trial: Trial, console: Console) -> None:
         console.print(f"telemetry: {samples} samples{rate}")
 
 
+def _print_isolation(trial: Trial, run: Run, console: Console) -> None:
+    for text in describe_isolation(trial.isolation, declared_by_layer(run, trial.stack)):
+        console.print(f"isolation, {text}", soft_wrap=True)
+
+
 def _list_trials(trials: Sequence[Trial]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("trial", "status", "seconds", "reason or cautions"):
@@ -186,8 +191,7 @@ def _print_facts(trial: Trial, run: Run, console: Console, all_turns: bool) -> N
         console.print(f"layer {layer.name}: {format_duration(round(layer.seconds, 3))}{cost}")
     for limit in limit_rows(trial.limits) if trial.limits else ():
         console.print(f"limit on {limit.name}: requested {limit.asked}, observed {limit.seen}")
-    for text in describe_isolation(trial.isolation, declared_by_layer(run, trial.stack)):
-        console.print(f"isolation, {text}", soft_wrap=True)
+    _print_isolation(trial, run, console)
     for file_system in trial.file_systems:
         console.print(f"file system under {file_system.path}: {file_system}")
     console.print(f"path: {trial.path}")

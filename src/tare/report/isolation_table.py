@@ -20,7 +20,7 @@ NOTE = (
     "its host; those of another kernel are not compared."
 )
 COLUMNS = ("kernel", "system calls", "capabilities", "no_new_privs", "user namespace", "Landlock", "own namespaces")
-UNKNOWN, NOT_COMPARED = "unknown", "–"
+UNKNOWN, NOT_COMPARED = "unknown", "\N{EN DASH}"
 _KERNELS: Mapping[IsolationLevel, str] = {"user-space kernel": "in user space", "own kernel": "own"}
 _NO_LANDLOCK = {"off": "none (off)", "not in the kernel": "none (not in its kernel)", "refused": "unknown (refused)"}
 

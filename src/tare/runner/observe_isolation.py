@@ -109,8 +109,8 @@ def observe_layer(  # noqa: PLR0913, PLR0917 - where to look, and what was found
 
 
 def _parse_boot(facts: Facts, inside: Host) -> KernelBoot:
-    """Return the boot of the kernel inside from the facts; without these, from files inside."""
-    if not facts:
+    """Return the boot of the kernel inside from the facts; if they do not have it, from files inside."""
+    if "boot" not in facts:
         return read_kernel_boot(inside.read)
     return KernelBoot(facts.get("command line", ""), _parse_number(facts, "boot"))
 

@@ -25,7 +25,7 @@ from tare.plugins.workload import Instance, MeasurementContext, OuterHost, Workl
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
-from tare.runner.layers import StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
+from tare.runner.layers import StartedLayer, StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
     GuestClockCheck,

@@ -15,27 +15,58 @@ from tare.model.observed_isolation import Confinement, ObservedIsolation
 from tare.model.run_folder import Run, load_run, read_trial, trial_fields
 from tare.model.trial import Caution
 from tare.report.documents import render_markdown
-from tare.report.isolation_table import COLUMNS, isolation_rows
+from tare.report.isolation_table import COLUMNS, NOT_COMPARED, isolation_rows
 from tare.statistics.summarize import summarize
 
 MAPPED = Confinement(
-    "init", 1 << 40, 40, True, 2, 3, "0 100000 65536", "0 100000 65536", ("pid", "user"), "docker-default"
+    process="init",
+    capabilities=1 << 40,
+    last_capability=40,
+    no_new_privileges=True,
+    seccomp=2,
+    seccomp_filters=3,
+    uid_map="0 100000 65536",
+    gid_map="0 100000 65536",
+    namespaces=("pid", "user"),
+    label="docker-default",
 )
-ALL = Confinement("init", (1 << 41) - 1, 40, False, 0, 0, "0 0 4294967295", "0 0 4294967295", ())
+ALL = Confinement(
+    process="init",
+    capabilities=2**41 - 1,
+    last_capability=40,
+    no_new_privileges=False,
+    seccomp=0,
+    seccomp_filters=0,
+    uid_map="0 0 4294967295",
+    gid_map="0 0 4294967295",
+    namespaces=(),
+)
+SENTRY, QEMU = replace(MAPPED, process="runsc"), replace(ALL, process="qemu")
+GUEST = ObservedIsolation(
+    "qemu-tcg", has_private_kernel=True, inside=ALL, landlock=None, landlock_note="refused", monitor=QEMU
+)
+
+
+def shared(layer: str, inside: Confinement, landlock: int = 0) -> ObservedIsolation:
+    return ObservedIsolation(layer, has_private_kernel=False, inside=inside, landlock=landlock)
+
+
 OBSERVED = {
-    "native": (ObservedIsolation("native", False, replace(ALL, capabilities=ALL.capabilities ^ 1 << 24), 0),),
-    "docker": (ObservedIsolation("docker", False, MAPPED, 2),),
+    "native": (shared("native", replace(ALL, capabilities=(2**41 - 1) ^ 1 << 24)),),
+    "docker": (shared("docker", MAPPED, landlock=2),),
     "gvisor": (
         ObservedIsolation(
-            "gvisor", True, Confinement("init", 1), 0, "not in the kernel", replace(MAPPED, process="runsc")
+            "gvisor",
+            has_private_kernel=True,
+            inside=Confinement("init", capabilities=1),
+            landlock=0,
+            landlock_note="not in the kernel",
+            monitor=SENTRY,
         ),
     ),
-    "solo5-virtio": (ObservedIsolation("solo5-virtio", monitor=replace(ALL, process="qemu")),),
-    "crun/qemu-tcg": (
-        ObservedIsolation("qemu-tcg", True, ALL, None, "refused", replace(ALL, process="qemu")),
-        ObservedIsolation("crun", False, replace(MAPPED, seccomp=1), 0),
-    ),
-    "unknown": (ObservedIsolation("unknown", False),),
+    "solo5-virtio": (ObservedIsolation("solo5-virtio", monitor=QEMU),),
+    "crun/qemu-tcg": (GUEST, shared("crun", replace(MAPPED, seccomp=1))),
+    "unknown": (ObservedIsolation("unknown", has_private_kernel=False),),
 }
 
 
@@ -66,7 +97,7 @@ def test_each_confined_process_has_a_row(run: Run) -> None:
             "unknown",
             "unknown",
             "none (not in its kernel)",
-            "–",
+            NOT_COMPARED,
         ),
         ("gvisor", "runsc on the host", "shared", "seccomp, 3 filters", *mapped, "unknown", "pid, user"),
         ("solo5-virtio", "qemu on the host", "own, as declared", *full, "unknown", "none"),
@@ -102,9 +133,9 @@ def test_the_page_has_the_table_and_a_link_to_it(run: Run) -> None:
 
 def test_a_contradiction_is_in_the_table_and_among_the_cautions(run: Run) -> None:
     text = "declared: own kernel; observed: the host's kernel"
-    shared = (ObservedIsolation("solo5-virtio", False, ALL, 0),)
+    weaker = (shared("solo5-virtio", ALL),)
     trials = tuple(
-        replace(trial, isolation=shared, cautions=(Caution("isolation-differs", text),))
+        replace(trial, isolation=weaker, cautions=(Caution("isolation-differs", text),))
         if trial.stack == "solo5-virtio"
         else trial
         for trial in run.trials

@@ -57,21 +57,21 @@ def inside(name: str) -> Confinement:
 
 
 @pytest.mark.parametrize(
-    ("name", "seccomp", "filters", "capabilities", "no_new_privileges", "separate"),
+    ("name", "filters", "capabilities", "no_new_privileges", "separate"),
     [
-        ("native", 0, 0, 40, False, {"net", "uts"}),
-        ("bubblewrap", 0, 0, 40, True, SAME),
-        ("crun", 0, 0, 14, False, SAME),
-        ("docker", 2, 1, 14, False, SAME),
-        ("nspawn", 2, 5, 25, False, {*SAME, "cgroup"}),
-        ("lxd", 2, 1, 41, False, {*SAME, "cgroup", "user"}),
+        ("native", 0, 40, False, {"net", "uts"}),
+        ("bubblewrap", 0, 40, True, SAME),
+        ("crun", 0, 14, False, SAME),
+        ("docker", 1, 14, False, SAME),
+        ("nspawn", 5, 25, False, {*SAME, "cgroup"}),
+        ("lxd", 1, 41, False, {*SAME, "cgroup", "user"}),
     ],
 )
 def test_a_container_is_confined_as_its_kernel_says(
-    name: str, seccomp: int, filters: int, capabilities: int, no_new_privileges: bool, separate: set[str]
+    name: str, filters: int, capabilities: int, no_new_privileges: bool, separate: set[str]
 ) -> None:
     found = inside(name)
-    assert (found.process, found.seccomp, found.seccomp_filters) == ("init", seccomp, filters)
+    assert (found.process, found.seccomp, found.seccomp_filters) == ("init", 2 if filters else 0, filters)
     assert (len(found.capability_names), found.last_capability) == (capabilities, 40)
     assert found.no_new_privileges is no_new_privileges
     assert set(found.namespaces or ()) == separate
@@ -161,25 +161,39 @@ FILTERED = Isolation("shared kernel", "namespaces; the engine's default seccomp 
 @pytest.mark.parametrize(
     ("declared", "observed", "expected"),
     [
-        (FILTERED, ObservedIsolation("a", False, Confinement(seccomp=0)), ["a seccomp filter; observed: none"]),
-        (FILTERED, ObservedIsolation("a", False, Confinement(seccomp=2)), []),
-        (FILTERED, ObservedIsolation("a", False, Confinement()), []),
+        (
+            FILTERED,
+            ObservedIsolation("a", has_private_kernel=False, inside=Confinement(seccomp=0)),
+            ["a seccomp filter; observed: none"],
+        ),
+        (FILTERED, ObservedIsolation("a", has_private_kernel=False, inside=Confinement(seccomp=2)), []),
+        (FILTERED, ObservedIsolation("a", has_private_kernel=False, inside=Confinement()), []),
         (FILTERED, ObservedIsolation("a"), []),
         (
             FILTERED,
-            ObservedIsolation("a", False, Confinement(namespaces=())),
+            ObservedIsolation("a", has_private_kernel=False, inside=Confinement(namespaces=())),
             ["namespaces; observed: all are the host's"],
         ),
-        (Isolation("none", "no seccomp filter"), ObservedIsolation("a", False, Confinement(seccomp=0)), []),
+        (
+            Isolation("none", "no seccomp filter"),
+            ObservedIsolation("a", has_private_kernel=False, inside=Confinement(seccomp=0)),
+            [],
+        ),
         (
             Isolation("own kernel", "a guest"),
-            ObservedIsolation("a", False, Confinement(seccomp=2)),
+            ObservedIsolation("a", has_private_kernel=False, inside=Confinement(seccomp=2)),
             ["own kernel; observed: the host's kernel"],
         ),
-        (Isolation("shared kernel", "a filter"), ObservedIsolation("a", True, Confinement(seccomp=0)), []),
+        (
+            Isolation("shared kernel", "a filter"),
+            ObservedIsolation("a", has_private_kernel=True, inside=Confinement(seccomp=0)),
+            [],
+        ),
         (
             Isolation("own kernel", "a guest; seccomp filters its monitor"),
-            ObservedIsolation("a", True, Confinement(seccomp=0), monitor=Confinement("fc", seccomp=0)),
+            ObservedIsolation(
+                "a", has_private_kernel=True, inside=Confinement(seccomp=0), monitor=Confinement("fc", seccomp=0)
+            ),
             ["a seccomp filter; observed: none (fc)"],
         ),
     ],
@@ -191,7 +205,7 @@ def test_what_is_weaker_than_declared_is_a_contradiction(
 
 
 def test_contradictions_of_several_layers_have_the_layers_names() -> None:
-    bare = ObservedIsolation("crun", False, Confinement(seccomp=0))
+    bare = ObservedIsolation("crun", has_private_kernel=False, inside=Confinement(seccomp=0))
     layers = (replace(bare, layer="qemu"), bare)
     texts = find_all_contradictions((FILTERED, Isolation("own kernel", "")), layers)
     assert texts[0] == "qemu: declared: a seccomp filter; observed: none"
