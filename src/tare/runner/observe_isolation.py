@@ -50,7 +50,10 @@ def create_confinement(facts: Facts, host_namespaces: Mapping[str, str] | None) 
     """
     links = "\n".join(value for name, value in facts.items() if name.startswith("namespace "))
     namespaces = parse_namespaces(links)
-    separate = tuple(name for name in _NAMESPACES if namespaces.get(name, "") != (host_namespaces or {}).get(name, ""))
+    known = host_namespaces or {}
+    separate = tuple(
+        name for name in _NAMESPACES if name in namespaces and known.get(name, namespaces[name]) != namespaces[name]
+    )
     mode, privileges = _parse_number(facts, "Seccomp"), _parse_number(facts, "NoNewPrivs")
     return Confinement(
         process=facts.get("Name", ""),
@@ -61,7 +64,7 @@ def create_confinement(facts: Facts, host_namespaces: Mapping[str, str] | None) 
         seccomp_filters=_parse_number(facts, "Seccomp_filters"),
         uid_map=facts.get("uid_map", ""),
         gid_map=facts.get("gid_map", ""),
-        namespaces=separate if namespaces and host_namespaces else None,
+        namespaces=separate if namespaces and known else None,
         label=facts.get("label", ""),
     )
 
