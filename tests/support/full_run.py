@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from confined import MONITORED, CapturedHost, observe
 from runs import CLIENTS, COSTS, isolation_by_plugins, make_run
 
+from tare.model.observed_isolation import ObservedIsolation
 from tare.model.run_folder import Run, RunWriter, WorkloadRecord
 from tare.model.trial import (
     Caution,
@@ -136,7 +139,16 @@ def _trial(record: WorkloadRecord, stack: str, block: int, chance: np.random.Gen
         commands=tuple((stack, "exec", name, "load", "--seconds", "0.1", "--seed", str(seed)) for seed in range(3)),
         turns=() if record in (_STARTUP, _DICTIONARY) else turns,
         layers=_LAYERS if "/" in stack else (),
+        isolation=_isolation(stack),
     )
+
+
+@cache
+def _isolation(stack: str) -> tuple[ObservedIsolation, ...]:
+    """Return that of an instance which was captured, or of one that is confined as the stack is."""
+    similar = {"native-again": "native", "docker-bridge": "docker", "podman": "docker", "lxc": "nspawn"}
+    names = (similar.get(name, name) for name in reversed(stack.split("/")))
+    return tuple(observe(name, CapturedHost(name if name in MONITORED else "")) for name in names)
 
 
 def _measured(
