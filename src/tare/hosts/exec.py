@@ -166,13 +166,14 @@ def ensure_resident(host: Host) -> AbstractContextManager[ResidentAgent | None]:
 
 
 @contextlib.contextmanager
-def fresh_root(ledger: Ledger, image: Image, folder: Path) -> Iterator[Path]:
+def fresh_root(ledger: Ledger, image: Image, folder: Path, changes: str = "") -> Iterator[Path]:
     """Context manager: yield a writable directory with the image's files; remove it, with all changes, after the block.
 
     The directory is an overlay mount in `folder`, which is created and removed. overlayfs must support the file system
-    of `folder` for its upper layer.
+    of `folder` for its upper layer. `changes` is the upper layer of an earlier root, to which the new one adds.
     """
-    options = f"lowerdir={image.lowerdir},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    below = f"{changes}:{image.lowerdir}" if changes else image.lowerdir
+    options = f"lowerdir={below},upperdir={folder / 'upper'},workdir={folder / 'work'}"
     root = str(folder / "root")
     steps = [("folder", str(path)) for path in (folder, root, folder / "upper", folder / "work")]
     with ledger.create(

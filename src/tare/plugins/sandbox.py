@@ -53,7 +53,7 @@ class InstanceSandbox:
         """
         self.launch.ledger.setup_helper.run_steps(("settle",))
 
-    def describe_instance(self, inside: Host, address: str, path: str, **proof: str) -> Instance:
+    def describe_instance(self, inside: Host | None, address: str, path: str, **proof: str) -> Instance:
         """Return the description of the instance in this sandbox."""
         return Instance(
             name=self.launch.name,
@@ -78,16 +78,19 @@ def start_init(host: Host, *command: str) -> Iterator[Process]:
 
 
 @contextmanager
-def create_sandbox(launch: LaunchRequest, address: str, is_timed: bool = True) -> Iterator[InstanceSandbox]:
+def create_sandbox(
+    launch: LaunchRequest, address: str, is_timed: bool = True, changes: str = ""
+) -> Iterator[InstanceSandbox]:
     """Context manager: make the sandbox of an instance at `address`, and remove it after the block.
 
-    With `is_timed`, it marks `requested` first, so that the time for the sandbox counts as part of the start.
+    With `is_timed`, it marks `requested` first, so that the time for the sandbox counts as part of the start. `changes`
+    is a folder with the changes of an earlier instance to its root, which the new root has, too.
     """
     launch.start_probe(address)
     if is_timed:
         launch.timeline.mark("requested")
     with create_limited_cgroup(launch.ledger, launch.name, launch.limits) as group:  # noqa: SIM117 - the group outlives the root
-        with fresh_root(launch.ledger, launch.image, launch.folder) as root:
+        with fresh_root(launch.ledger, launch.image, launch.folder, changes) as root:
             yield InstanceSandbox(launch, group, root, _create_volume(launch))
 
 

@@ -324,6 +324,21 @@ class Technology(ABC):
         raise Unavailable(f"{self.name} provisions no machine", "report this bug of its plug-in")
 
 
+class Snapshots(ABC):
+    """Capability of a technology: it restores instances from snapshots, which `Instance.take_snapshot` writes."""
+
+    def snapshot_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no more than an instance
+        """Return the problems that prevent snapshots on the host, in addition to `Technology.problems`."""
+        return ()
+
+    @abstractmethod
+    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
+        """Context manager: like `Technology.launch`, but start the instance from the snapshot in the folder `snapshot`.
+
+        The restored `init` answers the readiness probe, and so does the server. The instance needs no inside.
+        """
+
+
 def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:
     """Return a text for each reason: all patterns with this reason, and the reason in parentheses."""
     patterns: dict[str, dict[str, None]] = {}

@@ -39,6 +39,8 @@ class Instance:
     - `disk_file`: the path of its disk on the host, with the format as suffix; None unless `qemu-img` can read it.
     - `socket_tables`: returns the texts of its /proc/net/tcp and tcp6, if a proxy accepts the client's connections
       before a server inside listens; None otherwise.
+    - `take_snapshot`: writes a snapshot of the instance into a folder on the host, and ends the instance; None if its
+      technology is none of the `Snapshots` (plugins/technology.py).
     """
 
     name: str
@@ -65,6 +67,7 @@ class OuterHost:
     host: Host
     programs: str
     folder: str
+    take_snapshot: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,20 @@ class ExtraInstance:
     swapped_bytes: Callable[[], int]
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """Snapshot of an instance with its server, in a folder on the host.
+
+    Both functions are context managers that start an instance at `address`, and yield it when it responds; only one
+    instance is alive at a time. `restore` starts it from the snapshot, without an inside, `start_cold` from its image.
+    """
+
+    address: str
+    disk_bytes: int
+    restore: Callable[[], AbstractContextManager[ExtraInstance]]
+    start_cold: Callable[[], AbstractContextManager[ExtraInstance]]
+
+
 class InstanceStarter(Protocol):
     """Starts additional instances of a trial's stack, next to the trial's first instance."""
 
@@ -157,6 +174,14 @@ class InstanceStarter(Protocol):
 
     def measure_stop(self) -> float:
         """Start an instance, stop it, and return the seconds until nothing of it is left; raises TrialFailed."""
+
+    def take_snapshot(
+        self, workload: Workload, warm_up: Callable[[ExtraInstance], None]
+    ) -> AbstractContextManager[Snapshot]:
+        """Context manager: start an instance, warm it up, and take a snapshot, which is removed after the block.
+
+        The instance ends with its snapshot. Raises Unavailable if the stack has no snapshots.
+        """
 
     def measure_footprint(self) -> Footprint:
         """Return the sum of the footprints of the trial's first and all additional instances that are alive."""
@@ -197,6 +222,7 @@ class Workload(ABC):
     - `has_large_packages`: images contain its packages only if the suite names it, and not in `tare shell` by default.
     - `is_adaptive`: it chooses its points while it measures. The turns of several stacks are then no rounds, and
       `parse` reads all outputs of a trial together.
+    - `needs_snapshots`: it restores instances from snapshots.
     - `has_user_server`: its server is user-supplied; a user-supplied image starts it with the image's settings.
     - `needs_other_user`: its server changes from root to another user, which some sandboxes do not have.
     - `has_unknown_paths`: its program is user-supplied, so that `paths` is not known in advance. tare then searches for
@@ -210,6 +236,7 @@ class Workload(ABC):
     usual_port: ClassVar[int] = 0
     has_large_packages: ClassVar[bool] = False
     is_adaptive: ClassVar[bool] = False
+    needs_snapshots: ClassVar[bool] = False
     has_user_server: ClassVar[bool] = False
     needs_other_user: ClassVar[bool] = False
     has_unknown_paths: ClassVar[bool] = False

@@ -236,6 +236,7 @@ class InstanceSpec:
     - `parent_ready_at` is the time at which the parent layer became ready, on this machine's monotonic clock; None for
       the outermost layer.
     - `sampler` is shared by instances that take turns; None gives the trial a private one.
+    - `snapshot` is the folder of a snapshot that the instance starts from; "" starts it from its image.
     """
 
     stack: tuple[Technology, ...]
@@ -249,6 +250,7 @@ class InstanceSpec:
     start_timeout_seconds: float = math.inf
     parent_ready_at: float | None = None
     sampler: Sampler | None = None
+    snapshot: str = ""
 
     @property
     def technology(self) -> Technology:

@@ -19,11 +19,13 @@ from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
 from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, LayerCost, Limits, Mark
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.technology import Snapshots
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
 from tare.runner.bursts import run_burst, run_stop
-from tare.runner.context import InstanceSpec, RunContext
+from tare.runner.context import InstanceSpec, RunContext, create_instance_name
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
 from tare.runner.service import start_service
+from tare.runner.snapshots import SnapshotIdentity, create_snapshot_folder
 from tare.runner.trial_log import TrialLog
 from tare.telemetry.processes import measure_proportional_memory
 
@@ -162,7 +164,42 @@ class ExtraInstances(InstanceStarter):
         """Start an instance with the workload's server; see `InstanceStarter.start_instance`."""
         self._require_slots()
         with ExitStack() as exits:
-            spec = self._take_free_slot(exits, limit_bytes or self.memory_limit_bytes).with_workload(workload)
+            spec = self._take_free_slot(exits, limit_bytes or self.memory_limit_bytes)
+            yield exits.enter_context(self._start(spec, workload))
+
+    @contextmanager
+    def take_snapshot(self, workload: Workload, warm_up: Callable[[ExtraInstance], None]) -> Iterator[Snapshot]:
+        """Take a snapshot of a warmed-up instance; see `InstanceStarter.take_snapshot`."""
+        context, technology, host = self.context, self.spec.technology, self.context.host
+        if isinstance(technology, Snapshots) and (problems := technology.snapshot_problems(host)):
+            raise Unavailable(f"{technology.name}: {problems[0].what}", problems[0].fix)
+        with ExitStack() as exits:
+            spec = self._take_free_slot(exits, self.memory_limit_bytes)
+            name = f"{create_instance_name(context.network.with_slot(spec.slot))}-snapshot"
+            folder = exits.enter_context(create_snapshot_folder(context.ledger, context.instances_folder / name))
+            identity = SnapshotIdentity.of(technology, technology.version(host), spec.image)
+            with self._start(spec, workload) as source:
+                warm_up(source)
+                instance = source.setup.instance
+                if instance.take_snapshot is None or instance.address is None:
+                    raise Unavailable(f"{technology.name}: it has no snapshots that tare can take", "leave it out")
+                instance.take_snapshot(folder)
+            identity.write(host, folder)
+
+            @contextmanager
+            def restore() -> Iterator[ExtraInstance]:
+                identity.require_equal(host, folder)
+                with self._start(replace(spec, snapshot=folder), workload) as restored:
+                    yield restored
+
+            disk_bytes = context.ledger.setup_helper.bytes_below(folder)
+            yield Snapshot(instance.address, disk_bytes, restore, lambda: self._start(spec, workload))
+
+    @contextmanager
+    def _start(self, spec: InstanceSpec, workload: Workload) -> Iterator[ExtraInstance]:
+        """Context manager: start an instance with the workload's server in its slot."""
+        with ExitStack() as exits:
+            spec = spec.with_workload(workload)
             shortage, log = MemoryShortageWatch(self.context.host), TrialLog()
             # Entered before the start and so left after the instance's end, when the counters are final.
             exits.enter_context(_detect_out_of_memory(shortage))

@@ -24,7 +24,14 @@ from tare.images.cache import hold_in_cache
 from tare.images.image import copy_to_host
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable, Unschedulable
 from tare.model.trial import Caution, LimitsSpec, Mark, Output
-from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, READINESS_PORT, LaunchRequest, StartTimeline, Technology
+from tare.plugins.technology import (
+    NESTED_TIMEOUT_FACTOR,
+    READINESS_PORT,
+    LaunchRequest,
+    Snapshots,
+    StartTimeline,
+    Technology,
+)
 from tare.plugins.workload import Instance
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name, outer_port
 from tare.runner.trial_log import TrialLog
@@ -247,7 +254,10 @@ def start_layer(
         )
         host = CommandRecorder(context.host, log.commands)
         try:
-            instance = exits.enter_context(technology.launch(host, request))
+            if spec.snapshot and isinstance(technology, Snapshots):
+                instance = exits.enter_context(technology.restore(host, request, spec.snapshot))
+            else:
+                instance = exits.enter_context(technology.launch(host, request))
             for process in probes:
                 _mark_ready(process, timeline, seconds, context.clock_ahead_seconds)
         finally:

@@ -27,7 +27,7 @@ from tare.hosts.host import Host
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.trial import Caution, LimitsCheck, MeasuredValue, ObservedLimits, RawOutput
 from tare.model.units import format_duration, format_quantity
-from tare.plugins.technology import Technology
+from tare.plugins.technology import Snapshots, Technology
 from tare.plugins.workload import Instance, Workload
 from tare.runner.context import CpuPlacement
 from tare.runner.layers import StartedLayer
@@ -55,6 +55,9 @@ def reject_unsupported(stack: Sequence[Technology], workload: Workload) -> None:
     for technology in stack:
         if reason := technology.unsupported_reason(workload):
             raise Unavailable(f"{technology.name}: {reason}")
+    if workload.needs_snapshots and not (len(stack) == 1 and isinstance(stack[0], Snapshots)):
+        name = "/".join(technology.name for technology in stack)
+        raise Unavailable(f"{name}: it has no snapshots that tare can take", f"leave it out of {workload.name}")
     if workload.volume_bytes and not stack[0].has_volumes:
         raise Unavailable(f"{stack[0].name}: its instances have no data volume", 'write place = "root"')
     if workload.sidecars and stack[-1].provisions_machine:

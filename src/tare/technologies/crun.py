@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host, Process
+from tare.hosts.streams import last_lines
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
@@ -24,6 +26,7 @@ from tare.plugins.technology import (
     ENVIRONMENT,
     HOST_NAME,
     LaunchRequest,
+    Snapshots,
     Technology,
     find_missing_tools,
     first_line,
@@ -32,11 +35,15 @@ from tare.plugins.workload import VOLUME, Instance
 
 # Docker's lists. programs/setup_helper.c has them, too: keep them equal.
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
+_BUNDLE = "config.json"
+_PROCESSES, _CHANGES = "processes", "changes"  # folders in a snapshot: what the runtime writes, and the root's changes
+_SNAPSHOT_SECONDS = 300.0
+_CRIU_FIX = "install CRIU 4.1 or newer, as in Debian 13"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
 
 @dataclass(frozen=True)
-class Crun(Technology):
+class Crun(Technology, Snapshots):
     """Starts the image's `init` from an OCI bundle."""
 
     name = "crun"
@@ -79,16 +86,36 @@ class Crun(Technology):
             return (*missing, Problem(f"{self.program} is no program", fix))
         return missing
 
+    def snapshot_problems(self, host: Host) -> Sequence[Problem]:
+        """Return the problem of the runtime or of CRIU on this kernel."""
+        if host.run(self.program, "checkpoint", "--help", timeout=10, check=False).exit_code:
+            return (Problem(f"this {self.name} has no checkpoints", "install one that is built with CRIU"),)
+        check = host.run("sh", "-c", "exec criu check 2>&1", timeout=20, check=False)
+        if check.exit_code:
+            why = last_lines(check.text) or "it printed nothing"
+            return (Problem(f"CRIU does not work with this kernel: {why}", _CRIU_FIX, missing="program"),)
+        return ()
+
+    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
+        """Context manager: run a bundle in a control group and a network namespace of tare's."""
+        return self._start(host, launch)
+
+    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
+        """Context manager: like `launch`, with the processes and the changed files of a snapshot."""
+        return self._start(host, launch, snapshot)
+
     @contextmanager
-    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Run a bundle in a control group and a network namespace of tare's."""
+    def _start(self, host: Host, launch: LaunchRequest, snapshot: str = "") -> Iterator[Instance]:
         command = (self.program, *self.runtime_options(host, launch.name))
         address = launch.network.instance_address
         with ExitStack() as stack:
-            sandbox = stack.enter_context(create_sandbox(launch, address))
+            changes = f"{snapshot}/{_CHANGES}" if snapshot else ""
+            sandbox = stack.enter_context(create_sandbox(launch, address, changes=changes))
             network = stack.enter_context(launch.network.create_namespace())
-            bundle = json.dumps(_bundle_configuration(sandbox, network))
-            host.write(str(launch.folder / "config.json"), bundle)
+            bundle = _bundle_configuration(sandbox, network)
+            if snapshot:  # the restored process has the name of its first instance in its arguments, as gVisor checks
+                bundle["process"] = json.loads(host.read(f"{snapshot}/{_BUNDLE}"))["process"]
+            host.write(f"{launch.folder}/{_BUNDLE}", json.dumps(bundle))
             self.prepare_root(sandbox)
             runtimes: list[Process] = []
             delete = (*command, "delete", "--force", launch.name)
@@ -96,11 +123,40 @@ class Crun(Technology):
             undo = launch.ledger.register_undo(*delete, unless=lambda: any(each.exit_code() == 0 for each in runtimes))
             stack.enter_context(undo)
             launch.timeline.mark("started")
+            proof = {"runtime": launch.version(self, host)}
+            if snapshot:
+                image = f"--image-path={snapshot}/{_PROCESSES}"
+                run = (*sandbox.group.join, *command, "restore", image, "--bundle", str(launch.folder), launch.name)
+                runtimes.append(runtime := stack.enter_context(host.spawn(*run, die_with_parent=True)))
+                stack.enter_context(_explain_failure(runtime, self.name))
+                yield sandbox.describe_instance(None, address, self.network_path, **proof)
+                return
             run = (*sandbox.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
             runtimes.append(runtime := stack.enter_context(start_init(host, *run)))
             inside = ExecHost(host, *launch.open_files_prefix, *command, "exec", launch.name)
             stack.enter_context(inside.attach_stream(runtime))
-            yield sandbox.describe_instance(inside, address, self.network_path, runtime=launch.version(self, host))
+            instance = sandbox.describe_instance(inside, address, self.network_path, **proof)
+
+            def take_snapshot(folder: str) -> None:
+                image = f"--image-path={folder}/{_PROCESSES}"
+                host.run(*command, "checkpoint", image, launch.name, timeout=_SNAPSHOT_SECONDS)
+                # With -a, overlayfs's marks of removed files are copied, too.
+                host.run("cp", "-a", f"{launch.folder}/upper", f"{folder}/{_CHANGES}", timeout=_SNAPSHOT_SECONDS)
+                host.run("cp", f"{launch.folder}/{_BUNDLE}", folder, timeout=_SNAPSHOT_SECONDS)
+
+            yield replace(instance, take_snapshot=take_snapshot)
+
+
+@contextmanager
+def _explain_failure(runtime: Process, name: str) -> Iterator[None]:
+    """Context manager: raise a failure with the last output of a runtime that has ended: nothing can answer then."""
+    try:
+        yield
+    except TrialFailed as error:
+        if not runtime.exit_code():
+            raise
+        why = last_lines(runtime.errors()) or "it printed nothing"
+        raise TrialFailed(f"{name} cannot restore the snapshot: {why}", "`tare show` has its commands") from error
 
 
 def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:

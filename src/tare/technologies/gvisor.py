@@ -111,13 +111,23 @@ class Gvisor(Crun):
         """Make a folder in /tmp, because runsc mounts a tmpfs over an empty /tmp."""
         sandbox.launch.ledger.setup_helper.run_steps(("folder", f"{sandbox.root}/tmp/.tare"))  # noqa: S108 - the instance's own
 
+    def snapshot_problems(self, host: Host) -> Sequence[Problem]:
+        """Return a problem if runsc uses the host's network stack, whose sockets it cannot restore."""
+        if self._has_systrap(host):
+            return ()
+        return (
+            Problem(
+                "runsc of 2022 and older takes no snapshots with a network", f"install a newer one: {_INSTALL_GUIDE}"
+            ),
+        )
+
     @contextmanager
-    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
+    def _start(self, host: Host, launch: LaunchRequest, snapshot: str = "") -> Iterator[Instance]:
         """Run a bundle under runsc; the instance has a caution if it uses the host's network stack."""
         # runsc keeps an empty network namespace for its next container in its state folder, and a lock after a kill.
         undo = 'while umount -l "$1/null-netns" 2>/dev/null; do :; done; rm -rf "$1"'
         cleanup = launch.ledger.register_undo("sh", "-c", undo, "sh", _state_folder(launch.name))
-        with cleanup, super().launch(host, launch) as instance:
+        with cleanup, super()._start(host, launch, snapshot) as instance:
             options = self.runtime_options(host, launch.name)
             text = "gVisor uses the host's network stack: this runsc is too old for gVisor's in an existing namespace"
             cautions = (Caution("host-network-stack", text),) if "--network=host" in options else ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -34,6 +34,7 @@ from tare.model.errors import SuiteError, TareError, TrialFailed
 from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, Output, RawOutput
 from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, OuterHost, Workload
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))
@@ -113,6 +114,14 @@ class Alone(InstanceStarter):
 
     def measure_stop(self) -> float:
         raise AssertionError
+
+    def take_snapshot(
+        self, workload: Workload, warm_up: Callable[[ExtraInstance], None]
+    ) -> AbstractContextManager[Snapshot]:
+        del workload
+        source = ExtraInstance(self.setup, lambda: 0)
+        warm_up(source)
+        return nullcontext(Snapshot(ADDRESS, 1, lambda: nullcontext(source), lambda: nullcontext(source)))
 
     def measure_footprint(self) -> Footprint:
         return Footprint(None, None, None, 1)
