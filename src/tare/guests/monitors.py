@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from tare.guests import boot_media, guest, kvm
@@ -107,11 +108,11 @@ class GuestResources:
         self.bytes_before = self.launch.ledger.setup_helper.bytes_below(str(self.launch.folder))
         return target
 
-    def create_overlay(self) -> str:
-        """Make an overlay of the image's disk; return its path."""
-        source, target = self.launch.image.disk, str(self.launch.folder / "disk.qcow2")
-        base = ("-b", str(source), "-F", "qcow2" if source.suffix == ".qcow2" else "raw")
-        self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *base, target, timeout=30)
+    def create_overlay(self, base: Path | None = None) -> str:
+        """Make an overlay of a disk, by default the image's; return its path."""
+        source, target = base or self.launch.image.disk, str(self.launch.folder / "disk.qcow2")
+        backing = ("-b", str(source), "-F", "qcow2" if source.suffix == ".qcow2" else "raw")
+        self.host.run("qemu-img", "create", "-q", "-f", "qcow2", *backing, target, timeout=30)
         return target
 
     def create_volume(self) -> str:
@@ -134,13 +135,17 @@ class GuestResources:
         inside = self.stack.enter_context(guest.enter_guest(self.host, launch))
         if self._volume_file:
             inside.run("sh", "-c", _MOUNT, "sh", VOLUME, _LABEL, timeout=launch.start_timeout_seconds)
+        return self.describe_instance(inside, disk, path, **proof, **{"guest kernel": kernel})
+
+    def describe_instance(self, inside: Host | None, disk: str, path: str, **proof: str) -> Instance:
+        """Return the description of the instance."""
         return Instance(
-            name=launch.name,
+            name=self.launch.name,
             inside=inside,
-            address=launch.network.instance_address,
+            address=self.launch.network.instance_address,
             network_path=path,
             processes=self.processes,
-            proof={**proof, "guest kernel": kernel},
+            proof=proof,
             written_bytes=self.written or self._bytes_written,
             image_bytes=self.kept or self._image_bytes,
             cautions=self.cautions,

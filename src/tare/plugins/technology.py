@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from tare.hosts.host import Host, HostCache
+from tare.hosts.host import Host, HostCache, Process
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
+from tare.hosts.streams import last_lines
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -23,6 +24,7 @@ from tare.plugins.workload import Instance, Workload
 
 READINESS_PORT = 17007
 START_TIMEOUT_SECONDS = 120.0  # without a response to the client by then, the start has failed
+SNAPSHOT_SECONDS = 600.0  # for the writing of a snapshot, on an emulated machine, too
 NESTED_TIMEOUT_FACTOR = 5  # nested and emulated machines, and all layers in them, start this many times slower
 INIT = "/usr/lib/tare/init"
 HOST_NAME = "tare"  # equal in all instances: programs write the host name into logs and responses
@@ -337,6 +339,18 @@ class Snapshots(ABC):
 
         The restored `init` answers the readiness probe, and so does the server. The instance needs no inside.
         """
+
+
+@contextmanager
+def explain_failed_restore(program: Process, name: str) -> Iterator[None]:
+    """Context manager: raise a failure with the last output of a program that has failed: nothing can answer then."""
+    try:
+        yield
+    except TrialFailed as error:
+        if not program.exit_code():
+            raise
+        why = last_lines(program.errors()) or "it printed nothing"
+        raise TrialFailed(f"{name} cannot restore the snapshot: {why}", "`tare show` has its commands") from error
 
 
 def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:

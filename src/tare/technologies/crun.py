@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.streams import last_lines
-from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
@@ -25,9 +24,11 @@ from tare.plugins.technology import (
     CAPABILITIES,
     ENVIRONMENT,
     HOST_NAME,
+    SNAPSHOT_SECONDS,
     LaunchRequest,
     Snapshots,
     Technology,
+    explain_failed_restore,
     find_missing_tools,
     first_line,
 )
@@ -37,7 +38,6 @@ from tare.plugins.workload import VOLUME, Instance
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
 _BUNDLE = "config.json"
 _PROCESSES, _CHANGES = "processes", "changes"  # folders in a snapshot: what the runtime writes, and the root's changes
-_SNAPSHOT_SECONDS = 300.0
 _CRIU_FIX = "install CRIU 4.1 or newer, as in Debian 13"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
@@ -128,7 +128,7 @@ class Crun(Technology, Snapshots):
                 image = f"--image-path={snapshot}/{_PROCESSES}"
                 run = (*sandbox.group.join, *command, "restore", image, "--bundle", str(launch.folder), launch.name)
                 runtimes.append(runtime := stack.enter_context(host.spawn(*run, die_with_parent=True)))
-                stack.enter_context(_explain_failure(runtime, self.name))
+                stack.enter_context(explain_failed_restore(runtime, self.name))
                 yield sandbox.describe_instance(None, address, self.network_path, **proof)
                 return
             run = (*sandbox.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
@@ -139,24 +139,12 @@ class Crun(Technology, Snapshots):
 
             def take_snapshot(folder: str) -> None:
                 image = f"--image-path={folder}/{_PROCESSES}"
-                host.run(*command, "checkpoint", image, launch.name, timeout=_SNAPSHOT_SECONDS)
+                host.run(*command, "checkpoint", image, launch.name, timeout=SNAPSHOT_SECONDS)
                 # With -a, overlayfs's marks of removed files are copied, too.
-                host.run("cp", "-a", f"{launch.folder}/upper", f"{folder}/{_CHANGES}", timeout=_SNAPSHOT_SECONDS)
-                host.run("cp", f"{launch.folder}/{_BUNDLE}", folder, timeout=_SNAPSHOT_SECONDS)
+                host.run("cp", "-a", f"{launch.folder}/upper", f"{folder}/{_CHANGES}", timeout=SNAPSHOT_SECONDS)
+                host.run("cp", f"{launch.folder}/{_BUNDLE}", folder, timeout=SNAPSHOT_SECONDS)
 
             yield replace(instance, take_snapshot=take_snapshot)
-
-
-@contextmanager
-def _explain_failure(runtime: Process, name: str) -> Iterator[None]:
-    """Context manager: raise a failure with the last output of a runtime that has ended: nothing can answer then."""
-    try:
-        yield
-    except TrialFailed as error:
-        if not runtime.exit_code():
-            raise
-        why = last_lines(runtime.errors()) or "it printed nothing"
-        raise TrialFailed(f"{name} cannot restore the snapshot: {why}", "`tare show` has its commands") from error
 
 
 def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:

@@ -6,21 +6,39 @@ nothing. Without KVM, `qemu-tcg` runs the same machine in emulation.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import LaunchRequest, find_missing_tools
+from tare.plugins.technology import (
+    SNAPSHOT_SECONDS,
+    LaunchRequest,
+    Snapshots,
+    explain_failed_restore,
+    find_missing_tools,
+)
 from tare.plugins.workload import Instance
+
+_MEMORY, _DISK = "memory", "disk.qcow2"  # files of a snapshot
+# Saves the machine's memory and devices through QEMU's monitor, and ends QEMU. The monitor takes the next command when
+# the machine is saved. Arguments: the path of the monitor's pipes, the file.
+_SAVE = r"""
+cat "$1.out" >"$1.log" &
+printf 'migrate "exec:cat >%s"\ninfo migrate\nquit\n' "$2" >"$1.in"
+wait
+grep -q 'Migration status: completed' "$1.log" || { tr -d '\r' <"$1.log" >&2; exit 1; }
+"""
 
 
 @dataclass(frozen=True)
-class Qemu(monitors.DirectBoot):
+class Qemu(monitors.DirectBoot, Snapshots):
     """Boots the image; tare runs commands inside through the guest agent."""
 
     name = "qemu"
@@ -46,24 +64,49 @@ class Qemu(monitors.DirectBoot):
         """Return the problem that prevents the use of KVM, or ()."""
         return kvm.problems(host)
 
+    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
+        """Context manager: boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
+        return self._start(host, launch)
+
+    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
+        """Context manager: start a machine with the memory of a snapshot, on a fresh overlay of its disk."""
+        return self._start(host, launch, Path(snapshot))
+
     @contextmanager
-    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""
+    def _start(self, host: Host, launch: LaunchRequest, snapshot: Path | None = None) -> Iterator[Instance]:
         launch.prepare_image(self, host)
         command_line = self.command_line(host, launch)
         with monitors.create_guest_resources(host, launch) as resources:
             volume = resources.create_volume()
+            monitor = str(launch.folder / "monitor")
+            host.run("mkfifo", f"{monitor}.in", f"{monitor}.out", timeout=30)
             resources.mark_requested()
-            group, disk = resources.create_cgroup(), resources.create_overlay()
+            group, disk = resources.create_cgroup(), resources.create_overlay(snapshot and snapshot / _DISK)
             tap = resources.stack.enter_context(launch.network.create_tap())
             launch.timeline.mark("started")
-            options = self.machine_options(launch, guest.Devices(disk, tap, volume=volume))
-            command = (kvm.PROGRAM, *self.acceleration, *options, "-append", command_line)
+            machine = self.machine_options(launch, guest.Devices(disk, tap, volume=volume))
+            control = ("-chardev", f"pipe,id=monitor,path={monitor}", "-mon", "chardev=monitor,mode=readline")
+            command = (kvm.PROGRAM, *self.acceleration, *machine, "-append", command_line, *control)
+            if snapshot:
+                command = (*command, "-incoming", f"exec:cat {shlex.quote(str(snapshot / _MEMORY))}")
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             resources.cautions = self.cautions
             proof = {"accelerator": self.acceleration[1], "qemu": launch.version(self, host)}
+            if snapshot:
+                with explain_failed_restore(console, self.name):
+                    yield self._with_kvm(host, resources.describe_instance(None, disk, self.network_path, **proof))
+                return
             instance = resources.await_boot(console, disk, self.network_path, **proof)
-            yield kvm.with_pvm(host, instance) if self.acceleration == kvm.OPTIONS else instance
+
+            def take_snapshot(folder: str) -> None:
+                host.run("sh", "-c", _SAVE, "sh", monitor, f"{folder}/{_MEMORY}", timeout=SNAPSHOT_SECONDS)
+                host.run("cp", "--sparse=always", disk, f"{folder}/{_DISK}", timeout=SNAPSHOT_SECONDS)
+
+            yield replace(self._with_kvm(host, instance), take_snapshot=take_snapshot)
+
+    def _with_kvm(self, host: Host, instance: Instance) -> Instance:
+        """Return the instance with the caution of PVM if it runs on that variant of KVM."""
+        return kvm.with_pvm(host, instance) if self.acceleration == kvm.OPTIONS else instance
 
     def command_line(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - the same on each host
         """Return the guest kernel's command line; called before the start is timed."""
