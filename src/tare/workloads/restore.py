@@ -39,7 +39,7 @@ from tare.plugins.workload import ExtraInstance, MeasurementContext, Snapshot, W
 
 _PORT = 6379
 _SCRIPT = Path(__file__).parents[1] / "loads" / "answers.py"
-_SCRIPT_THERE = "/srv/tare-answers.py"
+_SCRIPT_THERE = PurePosixPath("/srv/tare-answers.py")
 _PYTHON = "/usr/bin/python3"
 _REDIS = (
     *("/usr/bin/redis-server", "--daemonize", "yes", "--protected-mode", "no", "--bind", "*"),
@@ -69,7 +69,6 @@ class Restore(Workload):
     )
     packages = ("python3", "redis-server")
     client_packages = ("python3",)
-    client_files = ((_SCRIPT_THERE, str(_SCRIPT)),)
     needs_snapshots = True
     duration_setting = "restores"
 
@@ -88,6 +87,7 @@ class Restore(Workload):
         """Take a snapshot of a warm server, then restore it and start a cold one in turns."""
         if (starter := setup.instance_starter) is None:
             raise TrialFailed(f"{self.name} starts extra instances", "this is a bug: it has a single round")
+        setup.client.put(_SCRIPT, _SCRIPT_THERE)
         with starter.take_snapshot(self, lambda source: self._warm_up(setup, source)) as snapshot:
             yield RawOutput("snapshot", (), f"snapshot {snapshot.disk_bytes} bytes\n", 0.0)
             for number in range(1, self.restores + 1):
@@ -145,8 +145,8 @@ class Restore(Workload):
         inside = instance.setup.require_inside(self.name)
         argv: tuple[str, ...] = (*_REDIS, "--port", str(_PORT))
         if self.server == "python":
-            inside.put(_SCRIPT, PurePosixPath(_SCRIPT_THERE))
-            argv = (_PYTHON, _SCRIPT_THERE, "serve", str(_PORT), str(_PYTHON_VALUE_BYTES))
+            inside.put(_SCRIPT, _SCRIPT_THERE)
+            argv = (_PYTHON, str(_SCRIPT_THERE), "serve", str(_PORT), str(_PYTHON_VALUE_BYTES))
         inside.run(*argv, timeout=self._answer_seconds)
 
     @contextmanager
@@ -155,7 +155,7 @@ class Restore(Workload):
         size = _VALUE_BYTES if self.server == "redis" else _PYTHON_VALUE_BYTES
         filling = ("fill",) if is_new and self.server == "redis" else ()
         words = (address, str(_PORT), f"{self._answer_seconds:g}", str(self._keys), str(size))
-        with setup.client.spawn(_PYTHON, _SCRIPT_THERE, "ask", *words, *filling) as client:
+        with setup.client.spawn(_PYTHON, str(_SCRIPT_THERE), "ask", *words, *filling) as client:
             if (line := client.read_line(self._answer_seconds).text) != "waiting":
                 raise TrialFailed(f"the client printed {line!r}", _HINT)
             yield client
