@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 
 import pytest
 from calls import NothingLeft
@@ -65,10 +64,12 @@ def test_a_snapshot_has_the_changed_files_and_fits_to_its_version_only(
         inside.run("sync", timeout=60)
 
     with nothing_left(), ExitStack() as exits:
-        snapshot = exits.enter_context(starter.take_snapshot(replace(Restore()), change))
+        snapshot = exits.enter_context(starter.take_snapshot(Restore(), change))
         with snapshot.restore() as restored:
             assert restored.setup.instance.address == snapshot.address
-            assert restored.setup.instance.processes()
+            assert (pids := restored.setup.instance.processes())
+            if starter.spec.shares_kernel and starter.spec.technology.family == "container":  # it shows its files
+                assert TEXT in {starter.context.host.read(f"/proc/{pid}/root{CHANGED}") for pid in pids}
         monkeypatch.setattr(type(starter.spec.technology), "version", lambda *_: "0.1")
         with pytest.raises(TrialFailed, match=r"is of version .*, which 0\.1 cannot restore"), snapshot.restore():
             pass

@@ -177,7 +177,11 @@ class ExtraInstances(InstanceStarter):
             spec = self._take_free_slot(exits, self.memory_limit_bytes)
             name = f"{create_instance_name(context.network.with_slot(spec.slot))}-snapshot"
             folder = exits.enter_context(create_snapshot_folder(context.ledger, context.instances_folder / name))
-            identity = SnapshotIdentity.of(technology, technology.version(host), spec.image)
+
+            def identify() -> SnapshotIdentity:
+                return SnapshotIdentity(technology.name, technology.version(host), spec.image.digest)
+
+            identity = identify()  # before the instance, so that an update of the technology meanwhile is noticed
             with self._start(spec, workload) as source:
                 warm_up(source)
                 instance = source.setup.instance
@@ -188,7 +192,7 @@ class ExtraInstances(InstanceStarter):
 
             @contextmanager
             def restore() -> Iterator[ExtraInstance]:
-                identity.require_equal(host, folder)
+                identify().require_equal(host, folder)
                 with self._start(replace(spec, snapshot=folder), workload) as restored:
                     yield restored
 

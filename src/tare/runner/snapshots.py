@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
 
 from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger, UndoStep
 from tare.model.errors import TrialFailed
-from tare.model.image import Image
-from tare.plugins.technology import Technology
 
 _FILE = "tare-snapshot.json"
 _HINT = "take a new snapshot"
@@ -30,11 +27,6 @@ class SnapshotIdentity:
     technology: str
     version: str
     image: str
-
-    @classmethod
-    def of(cls, technology: Technology, version: str, image: Image) -> Self:
-        """Return the identity of a snapshot that is taken now."""
-        return cls(technology.name, version, image.digest)
 
     def write(self, host: Host, folder: str) -> None:
         """Store the identity in the snapshot's folder."""
