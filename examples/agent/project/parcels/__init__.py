@@ -1,0 +1,1 @@
+"""Parcels: postage, routes between depots, and labels."""
