@@ -11,7 +11,20 @@ from random import Random
 
 PROJECT = Path(__file__).parent / "project"
 COMMITS, FILES = 300, 120
-WORDS = ("address", "box", "carrier", "depot", "express", "freight", "label", "limit", "parcel", "rate", "route", "zone")
+WORDS = (
+    "address",
+    "box",
+    "carrier",
+    "depot",
+    "express",
+    "freight",
+    "label",
+    "limit",
+    "parcel",
+    "rate",
+    "route",
+    "zone",
+)
 
 
 def history() -> Iterator[bytes]:

@@ -20,7 +20,8 @@ def main(path: str) -> None:
         database.execute("INSERT INTO parcel VALUES (?, ?, ?)", (number, f"depot {number % 7}", 100 + number))
         database.execute("COMMIT")
     (count,) = database.execute("SELECT count(*) FROM parcel").fetchone()
-    print(count)
+    if count != TRANSACTIONS:
+        sys.exit(f"{count} rows are there")
 
 
 if __name__ == "__main__":

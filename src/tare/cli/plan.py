@@ -40,7 +40,7 @@ from tare.suites.document import Catalogue, load_plugins
 from tare.suites.plan import estimate_total_seconds, plan_to_run
 from tare.suites.stacks import OVERRIDE_KEYS
 from tare.suites.suite import Suite, read_suite
-from tare.suites.tables import BoundsTable, ImageTable, LimitsTable, SuiteTable, TelemetryTable
+from tare.suites.tables import MAX_WEIGHT, BoundsTable, ImageTable, LimitsTable, SuiteTable, TelemetryTable
 from tare.suites.user_files import list_external_effects
 
 
@@ -267,6 +267,7 @@ def _workload_schemas(catalogue: Catalogue) -> Iterable[Schema]:
         "name": {**_TEXT, "description": "its name in this suite"},
         "limits": _table_schema(BoundsTable),
         "exclude": {"type": "array", "items": _TEXT, "description": "stacks that do not run it"},
+        "weight": {"type": "number", "minimum": 0, "maximum": MAX_WEIGHT, "description": "how often a session does it"},
     }
     for name, plugin in load_plugins(catalogue, "workloads"):
         schema = _table_schema(plugin, more={"use": {"const": name}, **common_keys}, required=("use",))

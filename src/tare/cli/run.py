@@ -75,7 +75,8 @@ def show_end(run: Run, console: Console, stop: Stop, results: Results = "tables"
 def _print_tables(summary: Summary, run: Run, width: int) -> None:
     out = create_console()
     out.print(headline_table(summary, width, final=True))
-    for table in filter(None, [usual_value_table(summary), cpu_cost_table(summary, run, out.width)]):
+    tables = (usual_value_table(summary), cpu_cost_table(summary, run, out.width))
+    for table in filter(None, (*tables, *call_hooks("terminal", summary, run))):
         out.print(table)
     out.print()
     out.print(describe_conclusion(summary, run))

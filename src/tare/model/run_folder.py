@@ -46,7 +46,7 @@ class WorkloadRecord:
 
     `name` is the workload's name in the suite, `use` the name of its plug-in. `settings` are the effective settings,
     `lowered` those that the suite's bounds have lowered. `turns` is the length of turns that the run has chosen;
-    None if it chose none.
+    None if it chose none. `weight` is how often a session does what one run of it does; 0 without a weight.
     """
 
     name: str
@@ -57,6 +57,7 @@ class WorkloadRecord:
     settings: dict[str, Any] = field(default_factory=dict)
     lowered: tuple[LoweredSetting, ...] = ()
     turns: TurnChoice | None = None
+    weight: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class RunRecord:
     - `own` has the `command` and the `image` that override those of the run, `years` the year of an old version of a
       technology, both by the stacks' names. `suite_folder` is the folder of the suite's file.
     - `awake_cpus` are the CPUs that are kept awake during turns.
+    - `session` is the title of what the workloads with a weight add up to; "" in runs of an earlier tare.
     """
 
     format: int
@@ -111,6 +113,7 @@ class RunRecord:
     isolation: dict[str, tuple[Isolation, ...]] = field(default_factory=dict)
     suite_folder: str = ""
     awake_cpus: tuple[int, ...] = ()
+    session: str = ""
 
     @property
     def base_folder(self) -> Path:

@@ -215,6 +215,15 @@ class Metric:
     overall: bool = True
 
 
+def find_session_metric(metrics: Iterable[Metric]) -> Metric | None:
+    """Return the metric that a workload adds to a session: the seconds of one run; None if it measures none.
+
+    It is a headline in seconds, or else the wall time of a command.
+    """
+    times = [metric for metric in metrics if metric.unit == "s" and metric.better == "lower"]
+    return next((metric for metric in times if metric.headline or metric.name == WALL_TIME), None)
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Quantity that a workload varies within a trial, such as `clients`; `unit` is "" for a plain count."""

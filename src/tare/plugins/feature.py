@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _GROUP = "tare.features"  # both the package of tare's features and the group of entry points
 Group = Literal["Measure", "Compare", "Choose", "Operate"]  # of commands in the help, as users think of them
-HookName = Literal["sections", "markdown", "figures", "after_run"]
+HookName = Literal["sections", "markdown", "terminal", "figures", "after_run"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Feature:
     - `default_formats`: the formats that are written if the user selects none.
     - `sections`: `function(summary, run, anchors)` returns a `report.rendering.FeatureSection`, or None.
     - `markdown`: `function(summary, run)` returns paragraphs and tables for `report.md`, which may be empty.
+    - `terminal`: `function(summary, run)` returns a renderable of `rich` for the end of a run, or None.
     - `figures`: `function(summary, run)` returns SVG documents and captions of the whole run, by file name.
     - `after_run`: `function(run)` is called at the end of a run. An OSError becomes a warning.
 
@@ -56,6 +57,7 @@ class Feature:
     default_formats: tuple[str, ...] = ()
     sections: tuple[str, ...] = ()
     markdown: tuple[str, ...] = ()
+    terminal: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
     after_run: tuple[str, ...] = ()
 

@@ -96,6 +96,7 @@ def make_record(suite: Suite, hosts: RunHosts, images: RunImages) -> RunRecord:
         isolation={stack.name: _describe_isolation(stack.layers) for stack in suite.measured_stacks},
         suite_folder=str(suite.folder.absolute()),
         awake_cpus=_choose_awake_cpus(suite, hosts),
+        session=suite.session,
     )
 
 
@@ -136,6 +137,7 @@ def workload_record(planned: PlannedWorkload) -> WorkloadRecord:
         sweep=planned.workload.sweep,
         settings=redact_settings(_SETTINGS.dump_python(dict(vars(planned.workload)), mode="json")),
         lowered=planned.lowered,
+        weight=planned.weight,
     )
 
 

@@ -117,6 +117,20 @@ class Document:
             self.add_fault((*key, setting), f"{_format_value(value)} is not a text", "write it in quotes")
         return value if isinstance(value, str) else None
 
+    def read_number(self, key: TomlKey, least: float, most: float) -> float | None:
+        """Return the number under a key; None without one, and with a fault for anything else or out of range."""
+        value = self.at(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.add_fault(key, f"{_format_value(value)} is not a number", "write a number, without quotes")
+        elif not least <= value <= most:
+            what, hint = ("small", f"{least:,.10g} or more") if value < least else ("large", f"{most:,.10g} or less")
+            self.add_fault(key, f"{_format_value(value)} is too {what}", f"write {hint}")
+        else:
+            return float(value)
+        return None
+
     def name(self, key: TomlKey, default: str) -> str:
         """Return the name under a key, or the default without one; an invalid name is recorded as a fault."""
         value = self.at(key)

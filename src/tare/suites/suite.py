@@ -18,12 +18,13 @@ from tare.model.errors import Fault, SuiteError, describe_unreadable, did_you_me
 from tare.model.files import read_bounded
 from tare.model.image import Image, ImageSpec
 from tare.model.machine import Hosts, SshTarget
-from tare.model.trial import LimitsSpec, LoweredSetting
+from tare.model.trial import LimitsSpec, LoweredSetting, find_session_metric
 from tare.plugins import registry
 from tare.plugins.workload import Workload
 from tare.suites.document import Catalogue, Document, TomlKey, parse_tables
 from tare.suites.stacks import Stack, read_stacks, refuse_remote_clients
 from tare.suites.tables import (
+    MAX_WEIGHT,
     BoundsTable,
     LimitsTable,
     RunSettings,
@@ -34,6 +35,7 @@ from tare.suites.tables import (
 )
 
 _MAX_BYTES = 1 << 20
+_WITH_TIME = "command, startup and kernel-build"
 _UNLIMITED = LimitsSpec(sys.maxsize, sys.maxsize)  # if [limits] has a fault, no workload gets a second one from it
 
 
@@ -42,7 +44,7 @@ class PlannedWorkload:
     """Workload with its settings, under its name in the suite; `use` is the plug-in's name.
 
     `limits` are those of its instances and trials. Settings in `lowered` were reduced to fit them. `exclude` are the
-    stacks that do not run it.
+    stacks that do not run it. `weight` is how often a session does what one run of it does; 0 without a weight.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PlannedWorkload:
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     lowered: tuple[LoweredSetting, ...] = ()
     exclude: tuple[str, ...] = ()
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +211,8 @@ def _read_workloads(document: Document, suite: LimitsSpec) -> tuple[PlannedWorkl
         workload, limits = _read_workload(document, key, use), _read_bounds(document, key, suite)
         excluded = _read_excluded(document, (*key, "exclude"))
         fitting, lowered = _apply_limits(document, key, workload, limits)
-        workloads[name] = PlannedWorkload(name, use or "", fitting, limits, lowered, excluded)
+        weight = _read_weight(document, (*key, "weight"), fitting)
+        workloads[name] = PlannedWorkload(name, use or "", fitting, limits, lowered, excluded, weight)
     return tuple(workloads.values())
 
 
@@ -221,7 +225,7 @@ def _read_workload(document: Document, key: TomlKey, use: str | None) -> Any:
         document.add_fault((*key, "use"), f'no workload named "{use}"', hint)
         return None
     workload = document.plugin((*key, "use"), "workloads", use)
-    return document.build(key, workload, ("use", "name", "limits", "exclude")) if workload else None
+    return document.build(key, workload, ("use", "name", "limits", "exclude", "weight")) if workload else None
 
 
 def _read_run_image(document: Document, workloads: Sequence[PlannedWorkload], suite_image: ImageSpec) -> ImageSpec:
@@ -284,6 +288,17 @@ def _read_excluded(document: Document, key: TomlKey) -> tuple[str, ...]:
         elif name == _baseline_name(document):
             document.add_fault((*key, index), "the others are compared with the baseline", "leave it in")
     return tuple(excluded.values())
+
+
+def _read_weight(document: Document, key: TomlKey, workload: Any) -> float:
+    """Return how often a session does a workload; 0 without the key, and with a fault."""
+    weight = document.read_number(key, least=0, most=MAX_WEIGHT)
+    if weight is None or not isinstance(workload, Workload):
+        return 0.0
+    if find_session_metric(workload.all_metrics) is None or workload.sweep is not None:
+        hint = f"leave weight out here: it counts the runs of workloads such as {_WITH_TIME}"
+        document.add_fault(key, "the workload has no single time of one run", hint)
+    return weight
 
 
 def _read_bounds(document: Document, workload: TomlKey, suite: LimitsSpec) -> LimitsSpec:

@@ -31,6 +31,8 @@ Until = Literal["decided", "blocks"]
 KeepAwake = Literal["auto", "on", "off"]
 Instances = Literal["shared", "per-workload"]
 PRECISION = 0.1
+MAX_WEIGHT = 1e6  # of a workload in a session
+_MAX_TITLE = 60
 _SHORTEST_SECONDS = 0.02  # length of the shortest turn
 
 FILES = ("docker-archive:", "oci:", "oci-archive:")
@@ -101,6 +103,12 @@ def read_image(document: Document) -> ImageSpec:
     return ImageSpec(source=ImageReference(source.transport, source.name, credentials, table.limit), files=files)
 
 
+def _check_title(title: str) -> str:
+    if not 0 < len(title) <= _MAX_TITLE or not title.isprintable() or not title.strip():
+        raise ValueError(f"write a title of one line, up to {_MAX_TITLE} characters")
+    return title
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
     """Settings of a run, as the table `[suite]` has them. A new one needs no other place in `suites/`.
@@ -112,6 +120,7 @@ class RunSettings:
     - `margin` is a share: 0.03 is 3 %.
     - `keep_awake`: whether CPUs are kept awake during turns; "auto" keeps them awake where they wake up slowly.
     - `instances`: whether the workloads of a block share instances, or each gets a fresh one.
+    - `session`: the title of what the workloads with a weight add up to.
     """
 
     blocks: Annotated[int, Field(ge=1, le=10_000)] = 30
@@ -121,6 +130,7 @@ class RunSettings:
     keep_awake: KeepAwake = "auto"
     instances: Instances = "shared"
     seed: Annotated[int, Field(ge=0)] = 1
+    session: Annotated[str, AfterValidator(_check_title)] = "One session"
 
 
 @dataclass(frozen=True, kw_only=True)
