@@ -106,7 +106,7 @@ def _rows(
 ) -> Iterator[SessionRow]:
     best = find_best(costs)
     for cost in costs:
-        cell, why = cost.cell, [f"{name} ({reason})" for name, reason in cost.missing.items()]
+        cell = cost.cell
         estimate, interval = format_quantity_interval(cell)
         if not estimate and cell.usual is not None:
             estimate = format_plus_minus(cell.usual, None, "s")
@@ -120,11 +120,18 @@ def _rows(
             glyph=GLYPHS[cell.verdict],
             n=str(cell.n or ""),
             is_best=cost.stack in best,
-            missing=f"lacks {join_names(tuple(why))}" if why else "",
+            missing=_describe_missing(cost.missing),
             parts=tuple(
                 format_plus_minus(cost.parts[name], None, "s") if name in cost.parts else "" for name in weights
             ),
         )
+
+
+def _describe_missing(missing: Mapping[str, str]) -> str:
+    """Return the workloads that a stack lacks, by reason: `lacks clone and tests (failed)`; "" for none."""
+    names = {reason: tuple(name for name in missing if missing[name] == reason) for reason in missing.values()}
+    texts = tuple(f"{join_names(of_reason)} ({reason})" for reason, of_reason in names.items())
+    return f"lacks {'; '.join(texts)}" if texts else ""
 
 
 def section(summary: Summary, run: Run, _: Anchors) -> FeatureSection | None:
@@ -158,7 +165,7 @@ def terminal(summary: Summary, run: Run) -> Table | None:
         table.add_column(Text(name), overflow="fold")
     for level, rows in found.levels.items():
         for number, row in enumerate(rows):
-            change = f"{row.glyph} {row.change[0] or row.missing} {row.change[1]}".strip()
+            change = f"{row.glyph} {row.change[0] or row.missing or row.verdict} {row.change[1]}".strip()
             texts = (row.stack, " ".join((*row.seconds, _MARK * row.is_best)).strip())
             shown = (Text(strip_control_characters(text)) for text in texts)
             style = STYLES.get(row.verdict, "dim")
