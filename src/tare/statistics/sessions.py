@@ -130,10 +130,14 @@ def _describe_missing(cell: Cell) -> str:
 
 
 def find_best(costs: Sequence[SessionCost]) -> frozenset[str]:
-    """Return the stack with the shortest session, and those whose intervals overlap with its; empty without any.
+    """Return the stack with the shortest session, and those whose intervals overlap with its.
 
-    A stack without an interval counts with its estimate, as does the baseline.
+    Return nothing if the shortest has no interval, as another may well be shorter. The baseline's interval is its value.
     """
     cells = sorted((cost.cell for cost in costs if cost.cell.ratio is not None), key=lambda cell: cell.ratio or 0.0)
-    most = (cells[0].high or cells[0].ratio or 0.0) if cells else 0.0
-    return frozenset(cell.stack for cell in cells if (cell.low or cell.ratio or 0.0) <= most)
+    bounds = [(cell.ratio, cell.ratio) if cell.verdict == "baseline" else (cell.low, cell.high) for cell in cells]
+    most = bounds[0][1] if bounds else None
+    if most is None:
+        return frozenset()
+    overlapping = zip(cells, bounds, strict=True)
+    return frozenset(cell.stack for cell, (low, _) in overlapping if low is not None and low <= most)

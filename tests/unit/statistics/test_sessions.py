@@ -148,4 +148,8 @@ def test_the_best_are_those_whose_intervals_overlap_with_that_of_the_shortest() 
     costs = [SessionCost(replace(each, stack=name), {}, {}) for name, each in zip("abcd", cells, strict=True)]
     assert find_best(costs) == {"a", "b"}
     assert find_best(costs[2:]) == {"c"}
+    assert find_best(costs[3:]) == frozenset()  # without an interval
+    assert find_best([costs[3], SessionCost(replace(cells[3], ratio=1.0, verdict="baseline", stack="e"), {}, {})]) == {
+        "e"
+    }
     assert find_best([SessionCost(replace(cells[0], ratio=None), {}, {"w": "failed"})]) == find_best([]) == frozenset()
