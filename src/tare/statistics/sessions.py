@@ -132,7 +132,7 @@ def _describe_missing(cell: Cell) -> str:
 def find_best(costs: Sequence[SessionCost]) -> frozenset[str]:
     """Return the stack with the shortest session, and those whose intervals overlap with its.
 
-    Return nothing if the shortest has no interval, as another may well be shorter. The baseline's interval is its value.
+    Return nothing if the shortest has no interval, as another may be shorter. The baseline's interval is its value.
     """
     cells = sorted((cost.cell for cost in costs if cost.cell.ratio is not None), key=lambda cell: cell.ratio or 0.0)
     bounds = [(cell.ratio, cell.ratio) if cell.verdict == "baseline" else (cell.low, cell.high) for cell in cells]
