@@ -62,6 +62,7 @@ RUN_SETTINGS: dict[str, tuple[str, object]] = {
     "keep_awake": ('"off"', "off"),
     "instances": ('"per-workload"', "per-workload"),
     "seed": ("4", 4),
+    "session": ('"One day"', "One day"),
 }
 
 
