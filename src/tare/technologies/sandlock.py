@@ -83,8 +83,12 @@ class Sandlock(Technology):
         return (*unusable, *find_missing_tools(host, self.tools))
 
     def unsupported_reason(self, workload: Workload) -> str | None:
-        """Refuse workloads that write the names of services into the hosts file."""
-        return "its supervisor makes up /etc/hosts" if workload.hostname or workload.sidecars else None
+        """Refuse workloads that need the real hosts file or the real network interfaces."""
+        if workload.hostname or workload.sidecars:
+            return "its supervisor makes up /etc/hosts, which has the names of an application's services"
+        if workload.name == "bind":
+            return "its supervisor hides the network interfaces, at whose addresses BIND listens"
+        return None
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
