@@ -36,7 +36,10 @@ from tare.plugins.technology import (
 from tare.plugins.workload import VOLUME, Instance, Workload
 
 # The wheel of PyPI has only the library.
-_INSTALL = "cargo install --locked --root=/usr/local sandlock-cli"
+_INSTALL = (
+    "RUSTFLAGS='-C target-feature=+crt-static' cargo install --locked --target=$(uname -m)-unknown-linux-gnu "
+    "--root=/usr/local sandlock-cli"
+)
 _POLICY = (
     *("--fs-write", "/", "--net-allow", "*", "--net-allow-bind", "*", "--name", HOST_NAME),
     *("--extra-allow-syscall", "sysv_ipc"),  # fio and PostgreSQL need it
