@@ -95,7 +95,7 @@ def test_an_srt_of_another_kind_is_a_problem() -> None:
     assert [each.what for each in Srt().problems(Other())] == ["/usr/bin/srt is not in an npm package"]
 
 
-def test_a_missing_program_leaves_an_empty_line_so_that_the_others_keep_their_places() -> None:
+def test_a_missing_program_leaves_an_empty_line_in_its_place() -> None:
     found = subprocess.run(
         ("sh", "-c", srt._FIND_PROGRAMS, "sh", "no-such-srt", "sh", "no-such-bwrap", "cat", "ls"),
         capture_output=True,
@@ -108,7 +108,7 @@ def test_a_missing_program_leaves_an_empty_line_so_that_the_others_keep_their_pl
     assert any("/libc.so" in path for path in programs.libraries)
 
 
-def test_the_programs_of_the_settings_drop_the_new_network_and_keep_all_other_words(tmp_path: Path) -> None:
+def test_the_new_network_is_dropped_and_all_other_words_are_kept(tmp_path: Path) -> None:
     words = (str(tmp_path / "files"), json.dumps({"a": "b"}), "printf '%s|'", "printf '%s|'")
     (tmp_path / "files").mkdir()
     subprocess.run(("sh", "-c", srt._WRITE_FILES, "sh", *words), check=True)
