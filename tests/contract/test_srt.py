@@ -1,4 +1,4 @@
-"""Sandbox Runtime: a program in an instance has srt's filter, its namespaces and its proxy, as an agent's tools have."""
+"""Sandbox Runtime: a program in an instance has srt's filter and proxy, as the tools of an agent have."""
 
 from __future__ import annotations
 
