@@ -6,7 +6,7 @@ programs may read all files, and use all processors and memory.
 
 Bubblewrap's options, both nested user and PID namespaces, the seccomp filters and the proxies are srt's, and run as
 long as the instance does. tare makes a control group, and, with an outer Bubblewrap, the machine that srt sees: its
-root is the image, with srt and the programs that it calls below `_FOLDER`. srt's settings allow writes everywhere in
+root is the image, with srt and the programs that it calls below /tare-srt. srt's settings allow writes everywhere in
 this root, and no domain. Workloads do not get srt's proxy variables, because environments are equal in all stacks.
 
 tare starts srt as root, agents mostly as another user. As root, srt cannot mount the inner PID namespace's /proc unless
