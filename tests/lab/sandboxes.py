@@ -52,6 +52,7 @@ def _install_srt() -> None:
     """Install the package of npm; its programs of other systems are not built."""
     modules = FOLDER / "srt-modules"
     run("npm", "install", "--prefix", str(modules), "--ignore-scripts", "--no-audit", "--no-fund", CURRENT_PACKAGE)
+    (FOLDER / "srt").unlink(missing_ok=True)
     (FOLDER / "srt").symlink_to(modules / "node_modules/.bin/srt")
 
 
