@@ -13,7 +13,7 @@ with slirp4netns 1.2, redis stopped answering 50 clients in most trials.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -209,13 +209,17 @@ class PodmanRootless(Podman):
 @contextmanager
 def _create_user(host: Host, ledger: Ledger, name: str) -> Iterator[str]:
     """Context manager: create a user with subordinate IDs and a configuration of Podman; raises TrialFailed."""
-    store = ledger.register_undo("rm", "-rf", "--one-file-system", f"/var/lib/{name}")
-    with store, ledger.register_undo("sh", "-c", _REMOVE_USER, "sh", name):
-        output = host.run("sh", "-c", _CREATE_USER, "sh", name, timeout=_SECONDS, check=False)
-        if output.exit_code:
-            words = last_lines(output.stderr.decode("utf-8", "replace"))
-            raise TrialFailed(f"cannot make the user {name}: {words}", _SUBORDINATE_FIX)
-        yield name
+    home = f"/var/lib/{name}"
+    with ledger.register_undo("rm", "-rf", "--one-file-system", home):
+        with ledger.register_undo("sh", "-c", _REMOVE_USER, "sh", name):
+            output = host.run("sh", "-c", _CREATE_USER, "sh", name, timeout=_SECONDS, check=False)
+            if output.exit_code:
+                words = last_lines(output.stderr.decode("utf-8", "replace"))
+                raise TrialFailed(f"cannot make the user {name}: {words}", _SUBORDINATE_FIX)
+            yield name
+        # A busy disk may take longer for the files of an image than an undo may take.
+        with suppress(TrialFailed):
+            host.run("rm", "-rf", "--one-file-system", home, timeout=900, check=False)
 
 
 def _user_name(instance: str) -> str:
