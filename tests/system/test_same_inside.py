@@ -58,7 +58,9 @@ def test_a_command_finds_the_same_in_every_stack_whatever_called_tare(tare: Call
     assert {(trial.stack, trial.status, trial.reason) for trial in trials} == {
         (name, "ok", "") for name in (*here, "native-again")
     }
-    assert [trial.stack for trial in trials if any(each.kind == "inside-differs" for each in trial.cautions)] == []
+    differing = {"inside-differs", "isolation-differs"}
+    assert [trial.stack for trial in trials if differing & {each.kind for each in trial.cautions}] == []
+    assert all(trial.isolation for trial in trials)
 
 
 def test_what_a_technology_cannot_make_equal_is_in_the_catalogue(tare: Call) -> None:

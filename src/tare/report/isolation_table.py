@@ -71,14 +71,14 @@ def _stack_rows(
     for seen in layers:
         isolation = declared.get(seen.layer if len(declared) > 1 else "")
         notes = tuple(find_contradictions(isolation, seen)) if isolation else ()
-        where = f" of {seen.layer}" if len(layers) > 1 else ""
+        layer, of_layer = (f" {seen.layer}", f" of {seen.layer}") if len(layers) > 1 else ("", "")
         if seen.inside:
             kernel, landlock = _describe_kernel(seen, isolation), _describe_landlock(seen)
-            process = f"{seen.inside.process or 'first process'} inside{where}"
+            process = f"{seen.inside.process or 'first process'} inside{layer}"
             yield IsolationRow(title, process, _cells(seen.inside, kernel, landlock), notes)
         if seen.monitor:
             kernel = IsolationCell("shared") if seen.inside else _describe_kernel(seen, isolation)
-            process = f"{seen.monitor.process or 'process'} on the host{where}"
+            process = f"{seen.monitor.process or 'process'} on the host{of_layer}"
             cells = _cells(seen.monitor, kernel, IsolationCell(UNKNOWN, "it cannot be read from outside"))
             yield IsolationRow(title, process, cells, () if seen.inside else notes)
 

@@ -101,9 +101,9 @@ def test_each_confined_process_has_a_row(run: Run) -> None:
         ),
         ("gvisor", "runsc on the host", "shared", "seccomp, 3 filters", *mapped, "unknown", "pid, user"),
         ("solo5-virtio", "qemu on the host", "own, as declared", *full, "unknown", "none"),
-        ("crun/qemu-tcg", "init inside of qemu-tcg", "own", *full, "unknown (refused)", "none"),
+        ("crun/qemu-tcg", "init inside qemu-tcg", "own", *full, "unknown (refused)", "none"),
         ("crun/qemu-tcg", "qemu on the host of qemu-tcg", "shared", *full, "unknown", "none"),
-        ("crun/qemu-tcg", "init inside of crun", "shared", "seccomp, strict", *mapped, "none", "pid, user"),
+        ("crun/qemu-tcg", "init inside crun", "shared", "seccomp, strict", *mapped, "none", "pid, user"),
     ]
 
 
