@@ -156,14 +156,18 @@ static void print_devices(void) {
         char path[PATH_MAX], value[PATH_MAX] = "";
         struct stat status;
         snprintf(path, sizeof path, "/dev/%s", names[i]->d_name);
-        if (names[i]->d_name[0] == '.' || lstat(path, &status))
+        if (names[i]->d_name[0] == '.' || lstat(path, &status)) {
+            free(names[i]);
             continue;
+        }
         if (S_ISLNK(status.st_mode))
             (void)!readlink(path, value, sizeof value - 1);
         else
             snprintf(value, sizeof value, "%o %u:%u", status.st_mode, major(status.st_rdev), minor(status.st_rdev));
         print("device", names[i]->d_name, value);
+        free(names[i]);
     }
+    free(names);
 }
 
 static void print_others(void) {
