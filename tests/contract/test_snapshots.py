@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Literal
 
 import pytest
 from calls import NothingLeft
@@ -42,7 +43,7 @@ def setup(testbed: RunContext, technology: Technology) -> MeasurementContext:
 
 @pytest.mark.parametrize("server", ["redis", "python"])
 def test_a_restored_server_has_all_data_and_nothing_is_left(
-    setup: MeasurementContext, server: str, nothing_left: NothingLeft
+    setup: MeasurementContext, server: Literal["redis", "python"], nothing_left: NothingLeft
 ) -> None:
     workload = Restore(server=server, data=4 << 20, restores=2)
     with nothing_left():

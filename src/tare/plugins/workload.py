@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, Self
 
 from tare.hosts.host import Host
-from tare.model.errors import Fault, TrialFailed
+from tare.model.errors import Fault, TrialFailed, Unavailable
 from tare.model.image import Image, ImageSpec
 from tare.model.lifecycle import Burst
 from tare.model.machine import DiskBytes
@@ -176,12 +176,15 @@ class InstanceStarter(Protocol):
         """Start an instance, stop it, and return the seconds until nothing of it is left; raises TrialFailed."""
 
     def take_snapshot(
-        self, workload: Workload, warm_up: Callable[[ExtraInstance], None]
+        self,
+        workload: Workload,  # noqa: ARG002 - for those that take snapshots
+        warm_up: Callable[[ExtraInstance], None],  # noqa: ARG002
     ) -> AbstractContextManager[Snapshot]:
         """Context manager: start an instance, warm it up, and take a snapshot, which is removed after the block.
 
         The instance ends with its snapshot. Raises Unavailable if the stack has no snapshots.
         """
+        raise Unavailable("this starter of instances takes no snapshots", "leave the workload out")
 
     def measure_footprint(self) -> Footprint:
         """Return the sum of the footprints of the trial's first and all additional instances that are alive."""
