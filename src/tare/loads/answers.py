@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import random
 import socket
@@ -104,22 +103,21 @@ def ask(address: str, port: int, seconds: float, values: list[bytes], *, fills: 
 
 
 def read_through(module: types.ModuleType) -> int:
-    """Read the code of all functions of a module and of its classes; return its size in bytes."""
+    """Read the code of all functions of a module and of its classes; return the sum of its bytes."""
     things = [*vars(module).values()]
     things += [each for thing in things if isinstance(thing, type) for each in vars(thing).values()]
-    return sum(sum(thing.__code__.co_code) > 0 for thing in things if isinstance(thing, types.FunctionType))
+    return sum(sum(thing.__code__.co_code) for thing in things if isinstance(thing, types.FunctionType))
 
 
-def answer(key: int, size: int, modules: list[types.ModuleType]) -> bytes:
-    """Return the value of a key, after reading through the key's module."""
-    if json.loads(json.dumps({"key": key}))["key"] != key or read_through(modules[key % len(modules)]) < 0:
-        sys.exit("answers: the process is damaged")
-    return value_of(key, size)
+def answer(key: int, size: int, modules: list[tuple[types.ModuleType, int]]) -> bytes:
+    """Return the value of a key, after reading through the key's module; b"" if the module's code has changed."""
+    module, total = modules[key % len(modules)]
+    return value_of(key, size) if read_through(module) == total else b""
 
 
 def serve(port: int, size: int) -> None:
     """Import the modules, then answer one connection after the other in the background."""
-    modules = [importlib.import_module(name) for name in _MODULES]
+    modules = [(module, read_through(module)) for module in map(importlib.import_module, _MODULES)]
     listener = socket.create_server(("0.0.0.0", port), backlog=128)  # noqa: S104 - the instance's network is private
     if os.fork():
         return
