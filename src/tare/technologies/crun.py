@@ -87,9 +87,11 @@ class Crun(Technology, Snapshots):
         return missing
 
     def snapshot_problems(self, host: Host) -> Sequence[Problem]:
-        """Return the problem of the runtime or of CRIU on this kernel."""
+        """Return the problem of the runtime, or of CRIU: an old one does not know a new kernel."""
         if host.run(self.program, "checkpoint", "--help", timeout=10, check=False).exit_code:
             return (Problem(f"this {self.name} has no checkpoints", "install one that is built with CRIU"),)
+        if missing := find_missing_tools(host, {"criu": "criu"}):
+            return missing
         check = host.run("sh", "-c", "exec criu check 2>&1", timeout=20, check=False)
         if check.exit_code:
             why = last_lines(check.text) or "it printed nothing"

@@ -39,6 +39,15 @@ def test_a_runtime_without_checkpoints_is_named(programs: Path) -> None:
     assert problem.what == "this runc has no checkpoints"
 
 
+def test_a_missing_criu_is_a_missing_package(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for tool in ("sh", "id"):
+        (programs / tool).symlink_to(f"/usr/bin/{tool}")
+    runc = make(programs, "runc", "exit 0")
+    monkeypatch.setenv("PATH", str(programs))
+    problems = Runc(runc).snapshot_problems(LocalHost())
+    assert [(each.what, each.packages) for each in problems][-1:] == [("criu is not installed", ("criu",))]
+
+
 @pytest.mark.parametrize(
     ("script", "why"), [(f'echo "{VDSO}"; exit 1', VDSO), (f'echo "{VDSO}" >&2; exit 1', VDSO), ("exit 1", "nothing")]
 )
