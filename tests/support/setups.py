@@ -17,7 +17,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import require_success
 from tare.model.lifecycle import Burst
 from tare.model.trial import Output, OutputLine
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
 
 Answer = Callable[[tuple[str, ...]], str | Output]
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -49,6 +49,11 @@ class OneByOne(InstanceStarter):
 
     def measure_stop(self) -> float:
         raise AssertionError
+
+    def take_snapshot(
+        self, workload: Workload, warm_up: Callable[[ExtraInstance], None]
+    ) -> AbstractContextManager[Snapshot]:
+        raise AssertionError(workload, warm_up)
 
 
 def _answered(answer: Answer, argv: tuple[str, ...], seconds: float) -> Output:

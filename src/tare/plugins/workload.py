@@ -55,6 +55,7 @@ class Instance:
     served_ports: Mapping[str, int] = field(default_factory=dict)
     disk_file: str | None = None
     socket_tables: Callable[[], Mapping[str, str]] | None = None
+    take_snapshot: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,6 @@ class OuterHost:
     host: Host
     programs: str
     folder: str
-    take_snapshot: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,7 @@ def instance(proof: dict[str, str]) -> Instance:
         (Machine(flags="flags\t\t: fpu\nvmx flags\t: vnmi\n"), True),
     ],
 )
-def test_kvm_is_pvm_where_its_module_is_and_the_processor_has_no_virtualization(
-    machine: Machine, *, found: bool
-) -> None:
+def test_kvm_is_pvm_with_its_module_and_without_vmx_and_svm(machine: Machine, *, found: bool) -> None:
     assert kvm.is_pvm(machine) is found
 
 

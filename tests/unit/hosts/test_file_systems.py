@@ -46,7 +46,7 @@ def test_a_path_is_on_the_deepest_mount_above_it(path: str, found: tuple[str, tu
 
 
 @pytest.mark.parametrize("text", ["", "20 1 0:1 / / rw - rootfs rootfs rw\n"])  # the second one is sandlock's
-def test_a_host_that_says_nothing_of_its_mounts_or_makes_them_up_is_no_error(text: str) -> None:
+def test_a_host_with_no_mounts_or_made_up_ones_is_no_error(text: str) -> None:
     assert find_mount(text, "/srv") is None
 
 

@@ -52,7 +52,7 @@ def test_it_says_what_the_kernel_says_of_this_process(inspect: Path) -> None:
     assert found["command line"] == " ".join(Path("/proc/cmdline").read_text(encoding="utf-8").split())
 
 
-def test_rulesets_of_landlock_are_counted_up_to_the_most_that_a_process_can_have(inspect: Path) -> None:
+def test_rulesets_of_landlock_are_counted_up_to_the_most(inspect: Path) -> None:
     before = facts(inspect)["Landlock"]
     if before != "0":
         pytest.skip(f"Landlock is {before} here: no rulesets can be added to this process")

@@ -66,7 +66,7 @@ def test_the_root_of_a_user_namespace_is_another_user_of_the_machine() -> None:
     assert Confinement().has_user_namespace is None
 
 
-def test_a_guest_has_its_kernel_and_its_monitor_is_confined_by_the_machines() -> None:
+def test_a_guest_has_its_kernel_and_its_monitor_the_machines() -> None:
     found = observe("qemu-tcg", CapturedHost("qemu-tcg"))
     assert found.has_private_kernel
     assert found.inside is not None

@@ -22,7 +22,7 @@ def cell(ratio: float, low: float | None = None, high: float | None = None, offs
     return Cell("w", "time", None, "docker", "s", "lower", "worse", 5, ratio=ratio, low=low, high=high, spread=spread)
 
 
-def test_the_ratio_of_a_session_is_the_mean_of_the_ratios_with_the_baselines_shares() -> None:
+def test_the_ratio_of_a_session_is_a_mean_with_the_baselines_shares() -> None:
     assert combine_ratios([cell(1.0), cell(3.0)], [0.75, 0.25])[0] == pytest.approx(1.5)
 
 
@@ -143,7 +143,7 @@ def test_a_baseline_without_a_value_leaves_no_session() -> None:
     assert found["crun"].missing == found["native"].missing == {"clone": "not measured"}
 
 
-def test_the_best_are_those_whose_intervals_overlap_with_that_of_the_shortest() -> None:
+def test_the_best_are_those_whose_intervals_overlap_the_shortest() -> None:
     cells = [cell(1.0, 0.9, 1.1), cell(1.15, 1.05, 1.25), cell(1.3, 1.2, 1.4), cell(2.0)]
     costs = [SessionCost(replace(each, stack=name), {}, {}) for name, each in zip("abcd", cells, strict=True)]
     assert find_best(costs) == {"a", "b"}

@@ -105,7 +105,7 @@ def test_all_of_the_user_is_in_the_ledger_while_the_user_exists(launch: LaunchRe
     assert read_pending_undos(launch.ledger.path.parent) == {}
 
 
-def test_a_container_has_ports_in_the_runs_network_and_limits_of_its_control_group(launch: LaunchRequest) -> None:
+def test_a_container_has_ports_of_the_run_and_limits_of_its_group(launch: LaunchRequest) -> None:
     command = PodmanRootless()._command(Machine(), replace(launch, ports=(17007, 80)))
     assert command[:2] == ("podman", "run")
     assert "--cgroups=disabled" in command

@@ -61,9 +61,7 @@ def test_the_image_is_the_first_disk_and_no_device_is_on_pci(launch: LaunchReque
     assert not [option for option in without if "volume" in option]
 
 
-def test_an_emulated_cpu_is_told_the_frequency_which_is_measured_once_a_run(
-    launch: LaunchRequest, tmp_path: Path
-) -> None:
+def test_an_emulated_cpu_gets_the_frequency_measured_once_a_run(launch: LaunchRequest, tmp_path: Path) -> None:
     host = Having(counter=tmp_path / "counter")
     lines = [QemuMicrovmTcg().command_line(host, launch) for _ in range(2)]
     assert lines[0] == lines[1]
@@ -72,7 +70,7 @@ def test_an_emulated_cpu_is_told_the_frequency_which_is_measured_once_a_run(
     assert "tsc" not in QemuMicrovm().command_line(host, launch)
 
 
-def test_the_emulation_differs_from_the_machine_on_kvm_as_that_of_qemu_does() -> None:
+def test_the_emulation_differs_from_kvm_as_that_of_qemu_does() -> None:
     emulated, virtual = QemuMicrovmTcg(), QemuMicrovm()
     assert (emulated.family, virtual.family) == ("emulator", "type 2")
     assert (emulated.acceleration[1], virtual.acceleration[1]) == ("tcg,thread=multi", "kvm")

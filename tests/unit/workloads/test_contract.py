@@ -33,8 +33,15 @@ from tare.hosts.process import require_success
 from tare.model.errors import SuiteError, TareError, TrialFailed
 from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, Output, RawOutput
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, OuterHost, Workload
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
+from tare.plugins.workload import (
+    ExtraInstance,
+    Instance,
+    InstanceStarter,
+    MeasurementContext,
+    OuterHost,
+    Snapshot,
+    Workload,
+)
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))
