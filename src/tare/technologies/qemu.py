@@ -50,6 +50,7 @@ class Qemu(monitors.DirectBoot, Snapshots):
     tools: ClassVar[Mapping[str, str]] = {**monitors.KVM_TOOLS, "lz4": "lz4"}
     has_volumes = True
     acceleration = kvm.OPTIONS
+    kvm_alternative = "use qemu-tcg"
     cautions: ClassVar[tuple[Caution, ...]] = ()
 
     def version(self, host: Host) -> str:
@@ -62,7 +63,7 @@ class Qemu(monitors.DirectBoot, Snapshots):
 
     def acceleration_problems(self, host: Host) -> tuple[Problem, ...]:
         """Return the problem that prevents the use of KVM, or ()."""
-        return kvm.problems(host)
+        return kvm.problems(host, self.kvm_alternative)
 
     def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
         """Context manager: boot a machine on a fresh overlay of the image's disk, and wait until it can be entered."""

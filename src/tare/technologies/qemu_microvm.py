@@ -29,6 +29,7 @@ class QemuMicrovm(Qemu):
     name = "qemu-microvm"
     title = "QEMU microvm"
     isolation = Isolation("own kernel", "a guest on few virtual devices")
+    kvm_alternative = "use qemu-microvm-tcg"
     tools: ClassVar[Mapping[str, str]] = {**Qemu.tools, **boot_media.ELF_TOOLS}
 
     def problems(self, host: Host) -> Sequence[Problem]:

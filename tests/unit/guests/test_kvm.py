@@ -109,4 +109,6 @@ def test_every_monitor_names_pvm(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(f"tare.technologies.qemu.{check}", lambda *_: (), raising=False)
     monkeypatch.setattr(type(technology), "version", lambda *_: "1.16.1")
     monkeypatch.setattr(type(technology), "processor_problems", lambda *_: (), raising=False)
-    assert [problem.what for problem in technology.problems(Machine())] == [WHAT]
+    [problem] = technology.problems(Machine())
+    alternative = "use qemu-microvm-tcg" if name == "qemu-microvm" else "use qemu-tcg"
+    assert (problem.what, problem.fix.partition(" here;")[0]) == (WHAT, alternative)
