@@ -13,6 +13,7 @@
 # make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/contributing.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
 # make test-kubernetes: pods of a real cluster of one node, which it starts; builds Kubernetes first, once, in 12 minutes
+# make test-sandboxes: sandboxes that Debian does not package, which it builds first
 # make test-dictionary: VTmark's case study (examples/dictionary) with three users; builds its images first
 # make pictures pictures of the report of RUN, or of the newest run, in OUT
 
@@ -52,7 +53,7 @@ CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellche
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes pictures format vulnerabilities
+.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes test-sandboxes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -208,6 +209,12 @@ test-kubernetes: setup test-packages
 		"from images_built import build_images; build_images({'image'}, print)" && \
 		TARE_TEST_CLASSES="runc gvisor" .venv/bin/python tests/lab/cluster.py .venv/bin/pytest -m "machine" \
 		tests/lab/test_kubernetes.py $(POD_TESTS) && echo "kubernetes: $$(($$(date +%s) - began)) s" >&2
+
+# The contract of sandboxes, whose programs it builds first from their registries, once, in ten minutes and more.
+test-sandboxes: setup test-packages servers sandboxes
+	-.venv/bin/python tests/lab/sandboxes.py youki sandlock nsjail
+	TARE_TEST_SANDBOXES=1 $(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" \
+		-k "nsjail or rootless or microvm or sandlock or srt or youki or together" tests/contract
 
 test-dictionary: setup test-packages
 	.venv/bin/pytest -m lab -k test_users tests/lab/test_real_things.py

@@ -27,8 +27,9 @@ from tare.model.errors import TrialFailed
 from tare.model.run_folder import Run, RunWriter, load_run
 from tare.model.trial import Metric, RawOutput, Value
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.loop import RemainingWork, RunLoop
 from tare.statistics.cells import Cell

@@ -33,8 +33,8 @@ from tare.model.image import Image
 from tare.model.machine import Hosts, SshTarget
 from tare.model.trial import LimitsSpec
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import Technology
-from tare.plugins.workload import Instance
 from tare.runner.context import RunContext, RunImages, TelemetryConfig
 from tare.runner.layers import StartedLayers, start_stack
 from tare.runner.machines import connect_machines, open_context
@@ -62,6 +62,9 @@ pgrep -l '^({"|".join(sorted(registry.process_names()))})$'
 true
 """
 PORT = 16379
+# Sandboxes that Debian does not package, and those that take long: `make test-sandboxes` has them in the contract, too.
+_SANDBOXES = {"nsjail", "podman-rootless", "qemu-microvm-tcg", "sandlock", "srt", "youki"}
+_LEFT_OUT = set() if os.environ.get("TARE_TEST_SANDBOXES") else _SANDBOXES
 
 
 def _variants(name: str) -> list[str]:
@@ -87,7 +90,7 @@ def _has_the_contract(found: type[Technology]) -> bool:
         return found.family != "unikernel" and found.name in ASKED
     if CLASSES:
         return found.name == "kubernetes"
-    return found.tested == "real" and found.tests_path == "tests/contract"
+    return found.tested == "real" and found.tests_path == "tests/contract" and found.name not in _LEFT_OUT
 
 
 TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))

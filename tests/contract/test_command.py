@@ -12,8 +12,9 @@ from waiting import in_time
 from tare.hosts.host import Host
 from tare.loads.user_load import UserMetric
 from tare.model.errors import TimedOut, TrialFailed
+from tare.plugins.instance import Instance
 from tare.plugins.technology import Technology
-from tare.plugins.workload import Instance, MeasurementContext
+from tare.plugins.workload import MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog

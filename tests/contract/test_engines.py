@@ -20,8 +20,8 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.errors import UsageError
 from tare.model.trial import Output
+from tare.plugins.instance import Instance
 from tare.plugins.technology import ENVIRONMENT, LaunchRequest, Technology
-from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 from tare.technologies.docker import Docker, run_daemon
 from tare.technologies.podman import Podman

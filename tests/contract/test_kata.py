@@ -15,8 +15,8 @@ from waiting import ENOUGH_SECONDS
 from tare.hosts.cgroups import parse_layout
 from tare.hosts.host import Host
 from tare.model.trial import LimitsCheck
+from tare.plugins.instance import Instance
 from tare.plugins.technology import Technology
-from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 from tare.runner.layers import StartedLayers
 from tare.runner.sanity_checks import limit_cautions, read_observed_limits

@@ -12,8 +12,8 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
+from tare.plugins.instance import Instance
 from tare.plugins.technology import Technology
-from tare.plugins.workload import Instance
 from tare.runner.context import RunContext
 
 pytestmark = pytest.mark.machine

@@ -14,7 +14,8 @@ from own_testbed import spec_of
 
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog

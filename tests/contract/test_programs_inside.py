@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from own_testbed import spec_of
 
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import start_stack
 from tare.runner.trial_log import TrialLog

@@ -11,7 +11,8 @@ from own_testbed import spec_of
 
 from tare.hosts.exec import ExecHost
 from tare.model.errors import TrialFailed, Unavailable
-from tare.plugins.technology import Snapshots, Technology
+from tare.plugins.snapshots import Snapshots
+from tare.plugins.technology import Technology
 from tare.plugins.workload import ExtraInstance, MeasurementContext
 from tare.runner.context import RunContext
 from tare.runner.extra_instances import ExtraInstances

@@ -22,8 +22,8 @@ from tare.model.image import Image
 from tare.model.observed_isolation import find_contradictions
 from tare.model.trial import LimitsCheck
 from tare.plugins import registry
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import ENVIRONMENT, HOST_NAME, START_TIMEOUT_SECONDS, Technology
-from tare.plugins.workload import VOLUME, Instance
 from tare.runner.context import RunContext
 from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.inside_check import Conditions, compare_conditions, parse_conditions, run_inspect

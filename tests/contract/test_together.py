@@ -14,8 +14,8 @@ from waiting import ENOUGH_SECONDS
 
 from tare.hosts.network import SLOTS
 from tare.plugins import registry
+from tare.plugins.instance import VOLUME
 from tare.plugins.technology import READINESS_PORT, Technology
-from tare.plugins.workload import VOLUME
 from tare.runner import extra_instances
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE, StartedLayer, start_stack

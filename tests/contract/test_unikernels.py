@@ -11,8 +11,9 @@ from plug_ins import own
 from tare.guests.unikernel import Unikernel
 from tare.hosts.cgroups import memory_limit_of
 from tare.images.micro import UNIKERNELS
+from tare.plugins.instance import Instance
 from tare.plugins.technology import START_TIMEOUT_SECONDS, Technology
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.layers import PROBE, StartedLayers

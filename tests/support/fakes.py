@@ -25,8 +25,9 @@ from tare.model.machine import Hosts
 from tare.model.run_folder import Run, RunRecord, RunWriter, load_run
 from tare.model.trial import Limits, Problem, RawOutput, Trial, Value
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import CpuPlacement, InstanceSpec, RunContext, RunHosts, RunImages, TelemetryConfig
 from tare.runner.events import BlockBegins, BlockEnded, RunEvent, TrialBegins, TrialEnded, TurnsBegin
 from tare.runner.job import workload_record

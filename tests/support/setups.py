@@ -17,7 +17,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import require_success
 from tare.model.lifecycle import Burst
 from tare.model.trial import Output, OutputLine
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Snapshot, Workload
 
 Answer = Callable[[tuple[str, ...]], str | Output]
 SAMPLES = Path(__file__).parents[1] / "samples"

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tare.hosts.host import Host
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance
 from tare.technologies.qemu_tcg import QemuTcg
 
 _SWAP = """

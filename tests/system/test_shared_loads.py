@@ -33,7 +33,8 @@ from tare.model.image import Image
 from tare.model.machine import Hosts, SshTarget
 from tare.model.run_folder import load_raw, load_run
 from tare.model.trial import RawOutput
-from tare.plugins.workload import Instance, MeasurementContext
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext
 from tare.runner.machines import connect_machines, create_client
 
 pytestmark = [pytest.mark.machine, pytest.mark.ssh]

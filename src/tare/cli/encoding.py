@@ -21,7 +21,7 @@ _FORMS = (
     | str.maketrans("\N{HYPHEN}\N{NON-BREAKING HYPHEN}\N{EN DASH}\N{EM DASH}", "----")
     | str.maketrans("\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "''")
     | str.maketrans({"\N{GREEK SMALL LETTER MU}": "u", "±": "+-", "→": "->", "≥": ">=", "≤": "<=", "ß": "ss"})
-    | str.maketrans({"✅": "passed:", "❌": "failed:", "⚠": "warning:"})
+    | str.maketrans({"✅": "passed:", "❌": "failed:", "⚠": "warning:", "★": "*"})
 )
 
 

@@ -14,8 +14,8 @@ from tare.images.image import find_image_on
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Caution, Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, first_line
-from tare.plugins.workload import Instance
 
 PROGRAM = "qemu-system-x86_64"
 OPTIONS = ("-accel", "kvm", "-cpu", "host")

@@ -20,8 +20,8 @@ from tare.images.recipes import MAKE_FILE_SYSTEM
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Family
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import LaunchRequest, Technology
-from tare.plugins.workload import VOLUME, Instance
 
 KVM_TOOLS: Mapping[str, str] = {kvm.PROGRAM: "qemu-system-x86", "qemu-img": "qemu-utils", **guest.TOOLS}
 _COPY_SECONDS = 600.0

@@ -26,8 +26,9 @@ from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Limits, Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.workload import Workload
 
 BOOT_SECONDS = 60.0
 SERVED_PORTS: Mapping[str, int] = {"micro-http": 18080, "micro-redis": 16379}

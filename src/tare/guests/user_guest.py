@@ -25,8 +25,8 @@ from tare.hosts.host import Host, Process
 from tare.model.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.model.trial import Caution, Problem
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
-from tare.plugins.workload import Instance
 
 NETMASK, PREFIX = "255.255.255.0", 24
 QEMU = kvm.PROGRAM

@@ -65,8 +65,9 @@ from tare.images.tree import (
 from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, UsageError, did_you_mean
 from tare.model.files import exists
 from tare.model.image import Image, ImageReference, ImageSpec, Release
+from tare.plugins.instance import VOLUME
 from tare.plugins.technology import ENVIRONMENT
-from tare.plugins.workload import VOLUME, Workload
+from tare.plugins.workload import Workload
 
 _PACKAGE_HINT = 'give the Debian package that has it: --package P, or packages = ["…"] in a suite'
 ADOPTED = "adopted"  # folder of symbolic links, named by a hash of digest and settings, to the converted images

@@ -18,8 +18,9 @@ from tare.loads.client_load import count_client_cpus, cpu_shares, server_address
 from tare.loads.user_load import UserMetric, fill_placeholders, run_user_load
 from tare.model.errors import TrialFailed, did_you_mean
 from tare.model.image import ImageSpec
+from tare.model.sidecar import Sidecar
 from tare.model.trial import RawOutput, Service
-from tare.plugins.workload import MeasurementContext, Sidecar
+from tare.plugins.workload import MeasurementContext
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - in a network namespace that tare creates
 BUILT_IN_PARAMETERS = ("address", "client_cpus", "first_client", "listen", "port")  # names that no parameter may have

@@ -13,7 +13,8 @@ from typing import Literal
 
 from tare.hosts.host import Host
 from tare.model.machine import DiskBytes
-from tare.plugins.workload import VOLUME, MeasurementContext, Workload
+from tare.plugins.instance import VOLUME
+from tare.plugins.workload import MeasurementContext, Workload
 
 FileLocation = Literal["root", "volume"]
 _ROOT = "/srv/tare-files"

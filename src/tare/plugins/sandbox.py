@@ -11,8 +11,8 @@ from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.exec import ExecHost, fresh_root
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed
+from tare.plugins.instance import Instance
 from tare.plugins.technology import CLEAN_ENVIRONMENT_OPTIONS, INIT, LaunchRequest
-from tare.plugins.workload import Instance
 
 _READY_TIMEOUT_SECONDS = 20.0  # from the command that starts `init` to its readiness message
 

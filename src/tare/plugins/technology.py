@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from tare.hosts.host import Host, HostCache, Process
+from tare.hosts.host import Host, HostCache
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
-from tare.hosts.streams import last_lines
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.machine import SshTarget
 from tare.model.trial import Family, Limits, Mark, Problem
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import Workload
 
 READINESS_PORT = 17007
 START_TIMEOUT_SECONDS = 120.0  # without a response to the client by then, the start has failed
@@ -208,7 +208,7 @@ class Technology(ABC):
     def network_path(self) -> str:
         """The path of packets between client and instance.
 
-        One of `host`, `bridge`, `nat`, `tap`, `pod`, `direct` and `none`.
+        One of `host`, `bridge`, `nat`, `tap`, `pod`, `direct`, `rootlesskit` and `none`.
         """
 
     @property
@@ -324,33 +324,6 @@ class Technology(ABC):
         `requested`, `started` and `ready`.
         """
         raise Unavailable(f"{self.name} provisions no machine", "report this bug of its plug-in")
-
-
-class Snapshots(ABC):
-    """Capability of a technology: it restores instances from snapshots, which `Instance.take_snapshot` writes."""
-
-    def snapshot_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no more than an instance
-        """Return the problems that prevent snapshots on the host, in addition to `Technology.problems`."""
-        return ()
-
-    @abstractmethod
-    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
-        """Context manager: like `Technology.launch`, but start the instance from the snapshot in the folder `snapshot`.
-
-        The restored `init` answers the readiness probe, and so does the server. The instance needs no inside.
-        """
-
-
-@contextmanager
-def explain_failed_restore(program: Process, name: str) -> Iterator[None]:
-    """Context manager: raise a failure with the last output of a program that has failed: nothing can answer then."""
-    try:
-        yield
-    except TrialFailed as error:
-        if not program.exit_code():
-            raise
-        why = last_lines(program.errors()) or "it printed nothing"
-        raise TrialFailed(f"{name} cannot restore the snapshot: {why}", "`tare show` has its commands") from error
 
 
 def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:

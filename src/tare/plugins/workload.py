@@ -1,4 +1,4 @@
-"""Contract of workloads, and the description of the instance that they measure.
+"""Contract of workloads, and the context in which they measure an instance.
 
 A host runs commands. The inside of an instance is a host, too. A workload only sees hosts: it does not know which
 technology runs it. The contract of technologies is in `plugins/technology.py`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self
 
 from tare.hosts.host import Host
@@ -17,57 +17,10 @@ from tare.model.errors import Fault, TrialFailed, Unavailable
 from tare.model.image import Image, ImageSpec
 from tare.model.lifecycle import Burst
 from tare.model.machine import DiskBytes
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Caution, Footprint, LimitsCheck, LimitsSpec, Mark, Metric, RawOutput, Service, Sweep, Value
 from tare.model.turn_length import TurnLength, TurnProbe
-
-VOLUME = "/srv/tare-volume"  # the mount point of the data volume in an instance
-
-
-@dataclass(frozen=True)
-class Instance:
-    """Instance: one started environment, as its technology describes it.
-
-    - `inside`: the host that runs commands in the instance; None for a unikernel, which has no shell.
-    - `address`: the IP address for the client; None without a network.
-    - `network_path`: see `Technology.network_path`.
-    - `processes`: returns the IDs of its processes on the host. The sampler calls it ten times a second: keep it cheap.
-    - `proof`: facts that show which software really runs, read inside and outside; the trial's record has them.
-    - `written_bytes`: returns the bytes that the instance has written to its root; None if unknown.
-    - `image_bytes`: returns the size of the image on the host's disk, in the format of the technology. Instances share
-      it. None if unknown.
-    - `served_ports`: the workloads whose server is built in, each with its TCP port.
-    - `disk_file`: the path of its disk on the host, with the format as suffix; None unless `qemu-img` can read it.
-    - `socket_tables`: returns the texts of its /proc/net/tcp and tcp6, if a proxy accepts the client's connections
-      before a server inside listens; None otherwise.
-    - `take_snapshot`: writes a snapshot of the instance into a folder on the host, and ends the instance; None if its
-      technology is none of the `Snapshots` (plugins/technology.py).
-    """
-
-    name: str
-    inside: Host | None
-    address: str | None
-    network_path: str
-    processes: Callable[[], Sequence[int]]
-    proof: Mapping[str, str] = field(default_factory=dict)
-    written_bytes: Callable[[], int | None] = lambda: None
-    image_bytes: Callable[[], int | None] = lambda: None
-    cautions: tuple[Caution, ...] = ()
-    served_ports: Mapping[str, int] = field(default_factory=dict)
-    disk_file: str | None = None
-    socket_tables: Callable[[], Mapping[str, str]] | None = None
-    take_snapshot: Callable[[str], None] | None = None
-
-
-@dataclass(frozen=True)
-class OuterHost:
-    """Host that an instance runs on: `programs` is the folder of tare's programs there, `folder` the instance's.
-
-    tare removes the instance's folder with the instance. A technology that needs no folder does not create it.
-    """
-
-    host: Host
-    programs: str
-    folder: str
+from tare.plugins.instance import Instance, OuterHost
 
 
 @dataclass(frozen=True)
@@ -191,26 +144,6 @@ class InstanceStarter(Protocol):
 
     def spare_memory_share(self) -> float:
         """Return the share of the host's memory, 0 to 1, that is left if one more instance uses all of its limit."""
-
-
-@dataclass(frozen=True)
-class Sidecar:
-    """Sidecar service: a part of an application that is not under test.
-
-    It runs on the client's side, equal for all stacks. The other services of the application resolve it by its `name`.
-    `memory_bytes` is its memory limit. With `follows_tested`, it starts after the service under test.
-    """
-
-    name: str
-    image: ImageSpec
-    service: Service
-    memory_bytes: int = 1 << 30
-    follows_tested: bool = False
-
-    @property
-    def program(self) -> tuple[str, ...]:
-        """The program that starts first, without its arguments; () if only the image names the program."""
-        return self.image.find_program(self.service.argv)
 
 
 class Workload(ABC):

@@ -21,8 +21,9 @@ from tare.model.errors import Unavailable
 from tare.model.image import Image, ImageSpec
 from tare.model.machine import Hosts, SshTarget
 from tare.model.trial import Caution, Limits, LimitsSpec
+from tare.plugins.instance import Instance
 from tare.plugins.technology import READINESS_PORT, Technology
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.workload import Workload
 from tare.suites.tables import TelemetryTable
 from tare.telemetry.sampler import Sampler, SamplingBackend, backend_for
 

@@ -19,8 +19,9 @@ from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TareError, TrialFailed, Unavailable, Unreachable
 from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, LayerCost, Limits, Mark
-from tare.plugins.technology import Snapshots
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Snapshot, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots
+from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Snapshot, Workload
 from tare.runner.bursts import run_burst, run_stop
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack

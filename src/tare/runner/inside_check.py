@@ -18,8 +18,8 @@ from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
 from tare.model.observed_isolation import ObservedIsolation, find_all_contradictions
 from tare.model.trial import Caution
+from tare.plugins.instance import VOLUME
 from tare.plugins.technology import Technology, list_by_reason
-from tare.plugins.workload import VOLUME
 from tare.runner.layers import StartedLayers
 from tare.runner.observe_isolation import ISOLATION_PREFIX, observe_stack
 from tare.runner.trial_log import TrialLog

@@ -24,15 +24,9 @@ from tare.images.cache import hold_in_cache
 from tare.images.image import copy_to_host
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unavailable, Unschedulable
 from tare.model.trial import Caution, LimitsSpec, Mark, Output
-from tare.plugins.technology import (
-    NESTED_TIMEOUT_FACTOR,
-    READINESS_PORT,
-    LaunchRequest,
-    Snapshots,
-    StartTimeline,
-    Technology,
-)
-from tare.plugins.workload import Instance
+from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots
+from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, READINESS_PORT, LaunchRequest, StartTimeline, Technology
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name, outer_port
 from tare.runner.trial_log import TrialLog
 

@@ -27,8 +27,10 @@ from tare.hosts.host import Host
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.trial import Caution, LimitsCheck, MeasuredValue, ObservedLimits, RawOutput
 from tare.model.units import format_duration, format_quantity
-from tare.plugins.technology import Snapshots, Technology
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots
+from tare.plugins.technology import Technology
+from tare.plugins.workload import Workload
 from tare.runner.context import CpuPlacement
 from tare.runner.layers import StartedLayer
 from tare.runner.trial_log import TrialLog

@@ -21,7 +21,8 @@ from tare.hosts.host import CommandScope, Host, Process
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.trial import OutputLine, RawOutput, Service, Turn
-from tare.plugins.workload import Instance, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import Workload
 from tare.runner.layers import PROBE, PROBE_ERROR
 
 HOST_NETWORK_PATH = "host"  # the path of an instance on its host's network

@@ -16,10 +16,12 @@ from tare.hosts.network import SLOTS
 from tare.loads.application import EVERYWHERE
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Limits, RawOutput
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import HOST_NAME, Technology
-from tare.plugins.workload import Instance, Sidecar, Workload
+from tare.plugins.workload import Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.layers import combine_layers, start_stack
 from tare.runner.service import HOST_NETWORK_PATH, ServicePlacement, ServiceProcess, run_service

@@ -21,7 +21,8 @@ from tare.hosts.filesystems import (
 )
 from tare.model.errors import SHOW_COMMAND, TareError, TimedOut, TrialFailed, Unavailable, to_tare_error
 from tare.model.trial import Caution, LimitsCheck, Output, RawOutput, Status, Trial, Turn
-from tare.plugins.workload import Instance, MeasurementContext, OuterHost, Workload
+from tare.plugins.instance import Instance, OuterHost
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck

@@ -13,6 +13,7 @@ from typing import ClassVar
 from tare.hosts.exec import system_steps
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     HOST_NAME,
@@ -21,7 +22,6 @@ from tare.plugins.technology import (
     Technology,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)

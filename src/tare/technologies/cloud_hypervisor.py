@@ -16,8 +16,8 @@ from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
-from tare.plugins.workload import Instance
 
 _PROGRAM = "cloud-hypervisor"
 _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/cloud-hypervisor on the PATH"

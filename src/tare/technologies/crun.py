@@ -19,20 +19,19 @@ from tare.hosts.host import Host, Process
 from tare.hosts.streams import last_lines
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
+from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import (
     CAPABILITIES,
     ENVIRONMENT,
     HOST_NAME,
     SNAPSHOT_SECONDS,
     LaunchRequest,
-    Snapshots,
     Technology,
-    explain_failed_restore,
     find_missing_tools,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 # Docker's lists. programs/setup_helper.c has them, too: keep them equal.
 _READ_ONLY = "bus fs irq sys sysrq-trigger"

@@ -26,6 +26,7 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import (
     CAPABILITIES,
     CGROUP_CONTROLLER_DIFFERENCES,
@@ -39,7 +40,6 @@ from tare.plugins.technology import (
     find_missing_tools,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 # A container that ends by itself, such as after a killed tare, is removed by its engine at the same time.
 _REMOVE = """

@@ -20,8 +20,8 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
-from tare.plugins.workload import Instance
 
 _MIN_VERSION = (1, 8)
 _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/firecracker on the PATH"

@@ -20,9 +20,9 @@ from tare.hosts.distributions import distribution_of
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import APT, Caution, Problem
+from tare.plugins.instance import Instance
 from tare.plugins.sandbox import InstanceSandbox
 from tare.plugins.technology import PROTECTED_PATH_DIFFERENCES, LaunchRequest, first_line
-from tare.plugins.workload import Instance
 from tare.technologies.crun import Crun
 
 # The version that the tests build: the newest one on 2026-11-22 of the branch that the go command can build.

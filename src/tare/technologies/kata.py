@@ -29,8 +29,8 @@ from tare.hosts.facts import has_private_kernel
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import KERNEL_DIFFERENCES, LaunchRequest, find_missing_tools, first_line, missing_program
-from tare.plugins.workload import Instance
 from tare.technologies.docker import Docker
 
 # Memory of a machine in addition to its container's limit: Kata's default of 2 GiB, and the monitor.

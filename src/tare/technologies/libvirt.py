@@ -19,8 +19,8 @@ from tare.hosts.host import Host
 from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line
-from tare.plugins.workload import Instance
 
 _SECONDS = 180.0  # a daemon that was just started probes the capabilities of every QEMU
 _DAEMON_SECONDS = 30.0

@@ -23,6 +23,7 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import (
     CGROUP_CONTROLLER_DIFFERENCES,
     HOST_NAME,
@@ -35,7 +36,6 @@ from tare.plugins.technology import (
     find_missing_tools,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 TIMEOUT_SECONDS = 120.0
 _IMPORT_SECONDS = 900.0

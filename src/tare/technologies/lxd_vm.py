@@ -18,8 +18,8 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, find_missing_tools
-from tare.plugins.workload import Instance
 from tare.technologies.lxd import (
     REMOVE,
     TIMEOUT_SECONDS,

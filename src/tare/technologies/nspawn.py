@@ -10,6 +10,7 @@ from typing import ClassVar
 from tare.hosts.host import Host
 from tare.hosts.ledger import UndoStep
 from tare.model.isolation import Isolation
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import create_sandbox, start_init
 from tare.plugins.technology import (
     CGROUP_CONTROLLER_DIFFERENCES,
@@ -20,7 +21,6 @@ from tare.plugins.technology import (
     Technology,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 
 _KEEP_TMP = ("env", "SYSTEMD_NSPAWN_TMPFS_TMP=0")  # /tmp stays on the root, as in other technologies: no tmpfs
 

@@ -8,6 +8,8 @@ network namespace on tare's bridge, where every user may publish ports below 102
 Published ports have Podman's default, the proxy rootlesskit: the container sees connections from itself. slirp4netns, a
 TCP/IP stack in user space, has only the connections that the container makes. As the port handler, it is not offered:
 with slirp4netns 1.2, redis stopped answering 50 clients in most trials.
+
+Setting: `network`, the handler of published ports, has the single value `rootlesskit`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import ENVIRONMENT, INIT, LaunchRequest
-from tare.plugins.workload import Instance
 from tare.technologies.podman import Podman
 
 _SECONDS = 60.0

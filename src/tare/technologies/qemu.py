@@ -17,14 +17,9 @@ from tare.guests import boot_media, guest, kvm, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
-from tare.plugins.technology import (
-    SNAPSHOT_SECONDS,
-    LaunchRequest,
-    Snapshots,
-    explain_failed_restore,
-    find_missing_tools,
-)
-from tare.plugins.workload import Instance
+from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots, explain_failed_restore
+from tare.plugins.technology import SNAPSHOT_SECONDS, LaunchRequest, find_missing_tools
 
 _MEMORY, _DISK = "memory", "disk.qcow2"  # files of a snapshot
 # Saves the machine's memory and devices through QEMU's monitor, and ends QEMU. The monitor takes the next command when

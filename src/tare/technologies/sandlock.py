@@ -22,6 +22,7 @@ from tare.hosts.exec import ExecHost, mount_system_folders
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import create_sandbox, start_init
 from tare.plugins.technology import (
     CLEAN_ENVIRONMENT_OPTIONS,
@@ -33,7 +34,7 @@ from tare.plugins.technology import (
     first_line,
     unusable_program,
 )
-from tare.plugins.workload import VOLUME, Instance, Workload
+from tare.plugins.workload import Workload
 
 # The wheel of PyPI has only the library.
 _INSTALL = (
@@ -57,7 +58,7 @@ class Sandlock(Technology):
     family = "sandbox"
     isolation = Isolation(
         "shared kernel",
-        "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces of its own",
+        "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces",
     )
     needs = "sandlock"
     can_be_nested = False  # no package brings it into the machine around

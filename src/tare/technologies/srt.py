@@ -33,6 +33,7 @@ from tare.hosts.ledger import UndoStep
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.technology import (
     CLEAN_ENVIRONMENT_OPTIONS,
@@ -45,7 +46,7 @@ from tare.plugins.technology import (
     first_line,
     missing_program,
 )
-from tare.plugins.workload import VOLUME, Instance, Workload
+from tare.plugins.workload import Workload
 
 CURRENT_PACKAGE = "@anthropic-ai/sandbox-runtime@0.0.83"  # the version that tests install
 _INSTALL = f"npm install --global {CURRENT_PACKAGE}"

@@ -20,8 +20,8 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
-from tare.plugins.workload import Instance
 
 _PROGRAM = "linux.uml"
 _PROBE_SECONDS = 30.0  # enough on an emulated CPU

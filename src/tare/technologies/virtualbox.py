@@ -20,8 +20,8 @@ from tare.guests import boot_media, guest, monitors
 from tare.guests.monitors import VirtualPc
 from tare.hosts.host import Host
 from tare.model.trial import Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, find_missing_tools, missing_program
-from tare.plugins.workload import Instance
 
 _SECONDS = 120.0
 _INSTALL = "install VirtualBox from virtualbox.org: Debian has no package of it"

@@ -21,8 +21,8 @@ from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Problem
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
-from tare.plugins.workload import Instance
 
 _PACKAGES = {
     "xl": "xen-utils-common",

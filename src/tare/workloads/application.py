@@ -36,9 +36,10 @@ from tare.loads.parsing import check_labels
 from tare.loads.user_load import LABEL, UserMetric, read_metrics
 from tare.model.errors import Fault, SuiteError
 from tare.model.image import Image, ImageSpec
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Metric, RawOutput, Service, Value
 from tare.model.units import Duration
-from tare.plugins.workload import MeasurementContext, Sidecar, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.document import folder_of
 
 _MICRO_APPLICATION = Application(

@@ -30,7 +30,8 @@ from tare.model.errors import TrialFailed
 from tare.model.lifecycle import duration_metrics, read_durations, write_durations
 from tare.model.trial import RawOutput, Value
 from tare.model.units import Duration
-from tare.plugins.workload import MeasurementContext, OuterHost, Workload
+from tare.plugins.instance import OuterHost
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.suites.stacks import CommandLine, split_words
 
 _LABEL = "exec"

@@ -41,8 +41,8 @@ from tare.model.isolation import Isolation
 from tare.model.machine import Facts
 from tare.model.trial import Family, Limits, Output, OutputLine, Problem
 from tare.model.units import Percent
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology
-from tare.plugins.workload import Instance
 from tare.runner.inside_check import INSPECT
 from tare_fake.machine import Machine
 from tare_fake.noise import CORRELATION, Shape, draws_of, shaped

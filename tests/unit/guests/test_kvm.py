@@ -13,7 +13,7 @@ from tare.hosts.local import LocalHost
 from tare.model.image import Image
 from tare.model.trial import Output
 from tare.plugins import registry
-from tare.plugins.workload import Instance
+from tare.plugins.instance import Instance
 
 FLAGS = "flags\t\t: fpu vme hypervisor svm_lock avx\n"
 WHAT = "KVM by PVM: needs a guest kernel built for it (CONFIG_PVM_GUEST)"

@@ -28,8 +28,8 @@ from tare.images.layered import with_files
 from tare.images.tree import hash_files, put_files, read_text_in
 from tare.model.errors import TareError, UsageError
 from tare.model.image import Image, ImageCommand, ImageReference, ImageSpec
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Service
-from tare.plugins.workload import Sidecar
 from tare.suites.tables import FILES, STORES, read_source
 from tare.workloads.application import ApplicationWorkload
 

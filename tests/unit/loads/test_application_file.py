@@ -18,8 +18,8 @@ from tare.loads.application_file import (
 )
 from tare.model.errors import SuiteError
 from tare.model.image import ImageCommand, ImageReference, ImageSpec
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Service
-from tare.plugins.workload import Sidecar
 
 (EXAMPLE,) = [text for text in blocks(DOCS / "applications.md", "toml") if "[application]" in text]
 LOAD = '[load]\ncommand = "hey http://{address}"\n[[load.metrics]]\nname = "rate"\nbetter = "higher"\npointer = "/r"\n'

@@ -11,7 +11,8 @@ from tare.hosts.local import LocalHost
 from tare.loads.density import Density
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unreachable, Unschedulable
 from tare.model.trial import Footprint, LimitsSpec, RawOutput, Value
-from tare.plugins.workload import ExtraInstance, Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import ExtraInstance, MeasurementContext, Workload
 from tare.suites.tables import apply_limits
 from tare.workloads.redis_density import RedisDensity
 from tare.workloads.startup import Startup

@@ -13,7 +13,8 @@ from tare.hosts.local import LocalHost
 from tare.loads.memory_search import SmallestMemory
 from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Unreachable
 from tare.model.trial import Footprint, Metric, Output, RawOutput, Value
-from tare.plugins.workload import ExtraInstance, Instance, InstanceStarter, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Workload
 
 MIB = 1 << 20
 FULL = 1 << 30

@@ -19,7 +19,8 @@ from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
 from tare.model.trial import Output
 from tare.model.turn_length import TurnLength
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.values import read_values
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.ramspeed import ElementType, Ramspeed

@@ -21,8 +21,9 @@ from tare.hosts.ledger import Ledger
 from tare.hosts.local import LocalHost
 from tare.model.errors import UsageError
 from tare.model.trial import LimitsSpec, Output, RawOutput, Trial
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance, MeasurementContext
+from tare.plugins.workload import MeasurementContext
 from tare.report.findings import create_findings
 from tare.runner.block import BlockRunner
 from tare.runner.events import RunEvent, TurnEnded, ignore_event

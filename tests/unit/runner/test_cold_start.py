@@ -12,8 +12,8 @@ from tare_fake.technology import Fake
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Output, Trial
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance
 from tare.suites.plan import PlannedTrial
 from tare.workloads.startup import Startup
 

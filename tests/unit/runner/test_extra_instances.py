@@ -15,7 +15,7 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import SLOTS
 from tare.model.errors import OutOfMemory, TimedOut, TrialFailed, Unavailable, Unreachable
 from tare.model.trial import Mark
-from tare.plugins.workload import Instance
+from tare.plugins.instance import Instance
 from tare.runner.extra_instances import ExtraInstances, MemoryShortageWatch, measure_footprint
 from tare.runner.layers import prefix_errors
 from tare.workloads.startup import Startup

@@ -22,8 +22,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed
 from tare.model.trial import Output, Service
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance
 from tare.runner.service import SharedNetwork, listening_sockets
 from tare.runner.trial import TrialRun
 from tare.suites.plan import PlannedTrial

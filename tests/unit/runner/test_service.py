@@ -29,8 +29,9 @@ from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.run_folder import RunWriter
 from tare.model.trial import Output, RawOutput, Service
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import reject_swapping
 from tare.runner.service import ServicePlacement, ServiceProcess, start_service

@@ -20,7 +20,7 @@ import tare.runner.block
 from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.trial import Output
-from tare.plugins.workload import Instance
+from tare.plugins.instance import Instance
 from tare.runner import shared_instances
 from tare.runner.context import InstanceSpec
 from tare.runner.layers import StartedLayer

@@ -22,9 +22,11 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import ImageReference, ImageSpec
+from tare.model.sidecar import Sidecar
 from tare.model.trial import Output, RawOutput, Service, Value
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance, MeasurementContext, Sidecar, Workload
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunContext
 from tare.runner.layers import PROBE
 from tare.runner.sanity_checks import sidecar_cautions

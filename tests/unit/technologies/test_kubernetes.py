@@ -14,8 +14,8 @@ from fakes import launch_at
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
 from tare.model.trial import Limits, Output
+from tare.plugins.instance import VOLUME
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import VOLUME
 from tare.technologies.kubernetes.technology import Kubernetes
 
 BOOT = "/proc/sys/kernel/random/boot_id"

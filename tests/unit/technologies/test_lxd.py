@@ -22,8 +22,8 @@ from tare.hosts.process import LocalProcess
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Limits, Output, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import VOLUME, Instance
 from tare.technologies.lxd import Lxd, package_of_client
 from tare.technologies.lxd_vm import LxdVm, machine_settings
 

@@ -20,8 +20,8 @@ from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Limits, Output
 from tare.plugins import registry
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, StartTimeline
-from tare.plugins.workload import Instance
 from tare.technologies.machine.technology import UserMachine
 
 pytestmark = pytest.mark.machine

@@ -25,7 +25,8 @@ from tare.loads.client_load import server_port
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.trial import Output
-from tare.plugins.workload import Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext, Workload
 from tare.technologies.mirage import Mirage
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv

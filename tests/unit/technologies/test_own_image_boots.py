@@ -19,8 +19,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.network import create_local_network
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest
-from tare.plugins.workload import Instance
 from tare.technologies.nanos import Nanos
 from tare.technologies.osv import Osv
 from tare.technologies.unikraft import Unikraft

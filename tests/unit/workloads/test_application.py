@@ -16,7 +16,8 @@ from tare.loads.application import ApplicationLoad, UserService
 from tare.model.errors import SuiteError, TrialFailed
 from tare.model.image import Image, ImageSpec
 from tare.model.trial import RawOutput
-from tare.plugins.workload import Instance, MeasurementContext
+from tare.plugins.instance import Instance
+from tare.plugins.workload import MeasurementContext
 from tare.suites.suite import Suite, parse_suite
 from tare.workloads.application import ApplicationWorkload
 

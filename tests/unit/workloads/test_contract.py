@@ -33,15 +33,8 @@ from tare.hosts.process import require_success
 from tare.model.errors import SuiteError, TareError, TrialFailed
 from tare.model.lifecycle import Burst
 from tare.model.trial import Footprint, Output, RawOutput
-from tare.plugins.workload import (
-    ExtraInstance,
-    Instance,
-    InstanceStarter,
-    MeasurementContext,
-    OuterHost,
-    Snapshot,
-    Workload,
-)
+from tare.plugins.instance import Instance, OuterHost
+from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Snapshot, Workload
 from tare.suites.suite import parse_suite
 
 NAMES = list(own("workloads"))

@@ -9,7 +9,8 @@ from setups import Client, OneByOne
 
 from tare.model.errors import TrialFailed
 from tare.model.trial import Footprint, LimitsSpec, RawOutput
-from tare.plugins.workload import ExtraInstance, Instance, MeasurementContext, Workload
+from tare.plugins.instance import Instance
+from tare.plugins.workload import ExtraInstance, MeasurementContext, Workload
 from tare.suites.tables import apply_limits
 from tare.workloads.idle import Idle
 

@@ -17,7 +17,8 @@ from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed
 from tare.model.lifecycle import Burst, BurstStart
 from tare.model.trial import Caution, Footprint, Output, RawOutput, Value
-from tare.plugins.workload import ExtraInstance, MeasurementContext, OuterHost, Workload
+from tare.plugins.instance import OuterHost
+from tare.plugins.workload import ExtraInstance, MeasurementContext, Workload
 from tare.workloads import interference as interference_module
 from tare.workloads.exec import Exec
 from tare.workloads.interference import Interference

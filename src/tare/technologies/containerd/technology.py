@@ -35,6 +35,7 @@ from tare.images.skopeo import ensure_archive
 from tare.model.errors import find_nearest
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Limits, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import (
     ENVIRONMENT,
     HOST_NAME,
@@ -44,7 +45,6 @@ from tare.plugins.technology import (
     find_missing_tools,
     first_line,
 )
-from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
 from tare.technologies.containerd.namespace import (
     CONNECT,

@@ -30,6 +30,7 @@ from tare.model.errors import TrialFailed, did_you_mean
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Family, Problem
+from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import (
     CAPABILITIES,
     CGROUP_CONTROLLER_DIFFERENCES,
@@ -43,7 +44,6 @@ from tare.plugins.technology import (
     Technology,
     find_missing_tools,
 )
-from tare.plugins.workload import VOLUME, Instance
 from tare.technologies import kata
 from tare.technologies.gvisor import RAW_SOCKET_DIFFERENCES, Gvisor
 from tare.technologies.kubernetes.node import SPACE, Container, Kubectl, PodOnNode, read_container

@@ -41,8 +41,8 @@ from tare.model.isolation import Isolation
 from tare.model.machine import SshTarget
 from tare.model.trial import Problem
 from tare.model.units import Duration
+from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools
-from tare.plugins.workload import Instance
 from tare.technologies.openstack.cloud import INSTALL, Cloud, ServerRequest, known_clouds
 
 _TOOLS = {"ssh": "openssh-client", "ssh-keygen": "openssh-client"}

@@ -46,5 +46,5 @@ def test_names_are_text_in_the_papers_way() -> None:
 
 
 def test_the_tests_of_papers_are_computed_only_on_request() -> None:
-    assert default_formats() == ("html", "csv", "json", "yaml")
+    assert default_formats() == ("html", "csv", "json", "yaml", "session")
     assert "papers" in format_names()

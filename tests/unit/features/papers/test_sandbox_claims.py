@@ -33,7 +33,7 @@ def test_the_suite_of_a_claim_measures_its_stacks_with_its_workload(claim: Claim
 
 def _has(workload: object, claim: Claim) -> bool:
     values = {name: getattr(workload, name) for name in claim.settings}
-    return all(_plain(values[name]) == setting for name, setting in claim.settings.items())
+    return all(_plain(values[name]) == _plain(setting) for name, setting in claim.settings.items())
 
 
 def _plain(value: object) -> object:
