@@ -34,7 +34,7 @@ CAUTION_EXPLANATIONS: Mapping[str, str] = {
     "pod-not-pinned": "it could also run on the CPUs of the load generator, so noise may be larger than it appears",
     "not-pinned": "the virtual CPUs of Xen's first domain may have migrated, so noise may be larger than it appears",
     "cpu-quota": "a limit on its CPU time, which tare does not set, stopped it, so this is also the cost of that limit",
-    "added-network": "users of this sandbox have no such network interface, so the network that was measured is not theirs",
+    "added-network": "users of this sandbox have no such network interface, so theirs was not measured",
     "failed-starts": "some instances of a burst did not start, so that its times are those of the others",
     "pvm": "its KVM is PVM, a variant in software, so this is not the cost of KVM on the processor's virtualization",
     "printed-errors": "the command succeeded but wrote to standard error, so a part of it may have failed",

@@ -38,6 +38,10 @@ class Youki(Crun):
         """Return youki's version."""
         return first_line(host, self.program, "--version").partition("version: ")[2]
 
+    def snapshot_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - of no version yet
+        """Return the problem that youki takes checkpoints, and cannot restore them."""
+        return (Problem("youki cannot restore a checkpoint", "leave youki out of restore"),)
+
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return missing tools, or the problem that youki is not installed."""
         return super().problems(host) or missing_program(host, _INSTALL, self.program)

@@ -115,7 +115,7 @@ def _open_route(inside: Host, outer: OuterHost, address: str | None) -> Iterator
     folder on the host.
     """
     if not isinstance(inside, AgentHost):
-        yield inside.prefix if isinstance(inside, ExecHost) else inside.command_line()
+        yield _enter_prefix(inside)
         return
     key = f"{outer.folder}/{_KEY_FILE}"
     outer.host.run(*_MAKE_KEY, key, timeout=_READY_SECONDS)
@@ -135,3 +135,11 @@ def _open_route(inside: Host, outer: OuterHost, address: str | None) -> Iterator
         finally:
             outer.host.run("rm", "-f", key, f"{key}.pub", timeout=_READY_SECONDS)
             inside.run("rm", "-f", _HOST_KEY, f"{_HOST_KEY}.pub", _KEYS_INSIDE, timeout=_READY_SECONDS)
+
+
+def _enter_prefix(inside: Host) -> tuple[str, ...]:
+    """Return the command prefix on the outer host, with that of a user on whose behalf an engine runs."""
+    prefix: tuple[str, ...] = () if isinstance(inside, ExecHost) else inside.command_line()
+    while isinstance(inside, ExecHost):
+        prefix, inside = (*inside.prefix, *prefix), inside.outer
+    return prefix

@@ -85,8 +85,7 @@ class Restore(Workload):
 
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Take a snapshot of a warm server, then restore it and start a cold one in turns."""
-        if (starter := setup.instance_starter) is None:
-            raise TrialFailed(f"{self.name} starts extra instances", "this is a bug: it has a single round")
+        starter = setup.require_starter(self.name)
         setup.client.put(_SCRIPT, _SCRIPT_THERE)
         with starter.take_snapshot(self, lambda source: self._warm_up(setup, source)) as snapshot:
             yield RawOutput("snapshot", (), f"snapshot {snapshot.disk_bytes} bytes\n", 0.0)

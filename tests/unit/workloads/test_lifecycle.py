@@ -62,6 +62,13 @@ def test_commands_are_entered_by_the_engines_tool_and_timed_on_its_host() -> Non
     assert Exec().parse(raw[:1]) == (Value("p50", None, 0.05),)
 
 
+def test_an_engine_of_a_user_is_entered_as_that_user() -> None:
+    host = machine(lambda _: USAGE.format("0.050000000", 0))
+    engine = ExecHost(host, "setpriv", "--reuid=1000")
+    exec_outputs(host, ExecHost(engine, "podman", "exec", "x"), Exec(commands=1))
+    assert host.calls[0][1:] == ("setpriv", "--reuid=1000", "podman", "exec", "x", "true")
+
+
 def test_a_turn_of_commands_ends_after_its_duration() -> None:
     host = machine(lambda _: USAGE.format("0.050000000", 0))
     raw = exec_outputs(host, ExecHost(host, "docker", "exec", "x"), Exec(commands=1000, duration=1e-9))
