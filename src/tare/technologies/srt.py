@@ -141,6 +141,7 @@ class Srt(Technology):
         ),
         **dict.fromkeys(("device core", "device mqueue", "device shm", "mount /dev*"), "bwrap makes /dev itself"),
         **dict.fromkeys((f"mount {_FOLDER}*", f"mount {_NODE_MODULES}"), "srt, its programs and its working folder"),
+        **dict.fromkeys(("mount /etc", "mount /etc/ssh*"), "srt protects the settings of SSH by mounts"),
         "other users": "its user namespace has root alone: a program cannot become another user",
     }
 
