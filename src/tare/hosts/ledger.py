@@ -128,7 +128,9 @@ class Ledger:
         self._background_depth = 0  # blocks of `undo_in_background`
         self._lanes: dict[str, ThreadPoolExecutor] = {}
         self._writing = threading.Lock()
-        self._queueing = threading.Lock()  # of lanes and overdue undos: bursts start instances in several threads
+        # Of lanes and overdue undos: bursts start instances in several threads, each of which must have undone a
+        # resource before it undoes the one below it.
+        self._queueing = threading.RLock()
         self._setup_helper: SetupHelper | None = None
 
     @property
@@ -203,24 +205,26 @@ class Ledger:
                 with self._queueing:
                     self._lanes.setdefault(lane, ThreadPoolExecutor(1)).submit(self._undo, argv)
             else:
-                self._overdue.append(argv)
-                self.run_overdue_undos()
+                with self._queueing:
+                    self._overdue.append(argv)
+                    self.run_overdue_undos()
 
     def run_overdue_undos(self) -> None:
         """Run the undos that are overdue because the host was unreachable. Entries that fail stay in the file."""
-        self._await_lanes()
         with self._queueing:
+            self._await_lanes()
             overdue, self._overdue = self._overdue, []
-        for argv in overdue:
-            if self._overdue:  # the host is still unreachable: do not wait for another time-out
-                self._overdue.append(argv)
-            else:
-                self._undo(argv)
+            for argv in overdue:
+                if self._overdue:  # the host is still unreachable: do not wait for another time-out
+                    self._overdue.append(argv)
+                else:
+                    self._undo(argv)
 
     def _undo_steps(self, undos: Sequence[UndoStep]) -> None:
         if not self.setup_helper.try_steps(*(undo.step for undo in undos)):
-            self._overdue += [undo.argv for undo in undos]
-            self.run_overdue_undos()
+            with self._queueing:
+                self._overdue += [undo.argv for undo in undos]
+                self.run_overdue_undos()
             return
         with self._writing:
             for undo in undos:

@@ -19,7 +19,7 @@ NOTE = (
     "with Docker's 14 capabilities at most in every stack. Namespaces are those that the process does not share with "
     "its host; those of another kernel are not compared."
 )
-COLUMNS = ("kernel", "system calls", "capabilities", "no_new_privs", "user namespace", "Landlock", "own namespaces")
+COLUMNS = ("kernel", "system calls", "capabilities", "no_new_privs", "user namespace", "Landlock", "private namespaces")
 UNKNOWN, NOT_COMPARED = "unknown", "\N{EN DASH}"
 _KERNELS: Mapping[IsolationLevel, str] = {"user-space kernel": "in user space", "own kernel": "own"}
 _NO_LANDLOCK = {"off": "none (off)", "not in the kernel": "none (not in its kernel)", "refused": "unknown (refused)"}

@@ -22,7 +22,7 @@ from tare.model.trial import Footprint, LayerCost, Limits, Mark
 from tare.plugins.instance import Instance
 from tare.plugins.snapshots import Snapshots
 from tare.plugins.workload import ExtraInstance, InstanceStarter, MeasurementContext, Snapshot, Workload
-from tare.runner.bursts import run_burst, run_stop
+from tare.runner.bursts import burst_timeout_seconds, run_burst, run_stop
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name
 from tare.runner.layers import StartedLayer, StartedLayers, combine_layers, start_stack
 from tare.runner.service import start_service
@@ -230,8 +230,8 @@ class ExtraInstances(InstanceStarter):
         """Start an instance on the client's CPUs; see `InstanceStarter.start_neighbor`."""
         limits, cpus = self.spec.limits, self.context.hosts.placement.client[: len(self.spec.limits.cpus)]
         if not self.context.hosts.client_is_local or not cpus or set(cpus) & set(limits.cpus):
-            what = "the machine has no CPU for a neighbor apart from those of the instance"
-            raise Unavailable(what, "a machine with more CPUs, and a client on it")
+            what = "the machine has no free CPU for a neighbor"
+            raise Unavailable(what, "use a machine with more CPUs, with the client on it")
         spec = replace(self.spec, limits=replace(limits, cpus=cpus))
         return replace(self, spec=spec).start_instance(workload)
 
@@ -240,7 +240,10 @@ class ExtraInstances(InstanceStarter):
         self._require_slots()
         with ExitStack() as exits:
             specs = [self._take_free_slot(exits, self.memory_limit_bytes) for _ in range(count)]
-            return run_burst(self.context, specs, stagger_seconds)
+            seconds = burst_timeout_seconds(specs[0].start_timeout_seconds, count, stagger_seconds)
+            return run_burst(
+                self.context, [replace(spec, start_timeout_seconds=seconds) for spec in specs], stagger_seconds
+            )
 
     def measure_stop(self) -> float:
         """Start and stop an instance; see `InstanceStarter.measure_stop`."""

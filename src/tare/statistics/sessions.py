@@ -77,18 +77,19 @@ def _compare_stack(
     stack: str, cells: Mapping[str, Mapping[str, Cell]], weights: Mapping[str, float], summary: Summary
 ) -> SessionCost:
     found, missing = dict[str, Cell](), dict[str, str]()
-    on_baseline = dict[str, float]()
+    baseline_seconds = dict[str, float]()
     for name, by_stack in cells.items():
         cell, reference = by_stack.get(stack), by_stack.get(summary.baseline)
         if cell and cell.ratio and reference and reference.usual:
-            found[name], on_baseline[name] = cell, weights[name] * reference.usual
+            found[name], baseline_seconds[name] = cell, weights[name] * reference.usual
         else:
-            missing[name] = _describe_missing(summary.headline(name, stack))
-    parts = {name: on_baseline[name] * (cell.ratio or 0.0) for name, cell in found.items()}
+            missing[name] = _find_reason(summary, name, stack)
+    parts = {name: baseline_seconds[name] * (cell.ratio or 0.0) for name, cell in found.items()}
     fields: dict[str, Any] = {"verdict": "no value"}
     if not missing:
-        whole = math.fsum(on_baseline.values())
-        fields = _ratio_fields(list(found.values()), [each / whole for each in on_baseline.values()], summary.margin)
+        whole = math.fsum(baseline_seconds.values())
+        shares = [each / whole for each in baseline_seconds.values()]
+        fields = _ratio_fields(list(found.values()), shares, summary.margin)
         bounds = {f"usual_{end}": whole * fields[end] for end in ("low", "high") if fields[end] is not None}
         fields |= {"usual": whole * fields["ratio"], "n": min(cell.n for cell in found.values())} | bounds
         if stack == summary.baseline:
@@ -123,16 +124,22 @@ def combine_ratios(cells: Sequence[Cell], shares: Sequence[float]) -> tuple[floa
     return ratio, low, ratio + math.hypot(*above) + math.fsum(common_above)
 
 
-def _describe_missing(cell: Cell) -> str:
+def _find_reason(summary: Summary, workload: str, stack: str) -> str:
+    """Return why a stack has no value of a workload relative to the baseline."""
+    cell = summary.headline(workload, stack)
     if cell.skipped:
         return "skipped"
-    return "failed" if cell.failures and not cell.trials else "not measured"
+    if cell.failures and not cell.trials:
+        return "failed"
+    is_measured = cell.trials and stack != summary.baseline
+    return f"not measured on {summary.baseline}" if is_measured else "not measured"
 
 
 def find_best(costs: Sequence[SessionCost]) -> frozenset[str]:
-    """Return the stack with the shortest session, and those whose intervals overlap with its.
+    """Return the stack with the shortest session, and the stacks whose intervals overlap with its interval.
 
-    Return nothing if the shortest has no interval, as another may be shorter. The baseline's interval is its value.
+    Return nothing if the shortest has no interval, because another may be shorter. The baseline's interval is its
+    value.
     """
     cells = sorted((cost.cell for cost in costs if cost.cell.ratio is not None), key=lambda cell: cell.ratio or 0.0)
     bounds = [(cell.ratio, cell.ratio) if cell.verdict == "baseline" else (cell.low, cell.high) for cell in cells]

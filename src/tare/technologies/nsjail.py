@@ -55,7 +55,7 @@ class Nsjail(Technology):
         "shared kernel", "namespaces, capabilities, no_new_privs and a control group; no filter of system calls"
     )
     needs = "nsjail"
-    can_be_nested = False  # no package brings it into the machine around
+    can_be_nested = False  # no Debian package: the outer machine's image lacks it
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
     process_names = ("nsjail",)

@@ -61,7 +61,7 @@ class Sandlock(Technology):
         "Landlock, a seccomp filter with a supervisor, no_new_privs and a control group; no namespaces",
     )
     needs = "sandlock"
-    can_be_nested = False  # no package brings it into the machine around
+    can_be_nested = False  # no Debian package: the outer machine's image lacks it
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "unshare": "util-linux"}
     process_names = ("3",)  # the kernel's name for a program that is started by file descriptor 3

@@ -63,6 +63,7 @@ for program do ldd "$(command -v "$program")"; done 2>/dev/null |
 _NODE_MODULES = "/usr/share/nodejs"
 # srt's command has the network namespace that tare has made for it instead of one without an interface.
 _WRITE_FILES = r"""
+set -e
 mkdir "$1/project" "$1/scratch" && cd "$1" && printf %s "$2" >settings.json
 echo '#!/bin/sh
 for word do
@@ -98,11 +99,12 @@ class Programs:
 
     @property
     def mount_options(self) -> tuple[str, ...]:
-        """Options of bwrap that mount all of these below `_FOLDER`."""
+        """Options of bwrap that mount these below `_FOLDER`, and node's modules at their usual path."""
         files = (self.node, self.bwrap, self.socat, self.rg, *self.libraries)
         folders = sorted({self.modules, *(str(PurePosixPath(file).parent) for file in files)})
-        own = ("--ro-bind-try", _NODE_MODULES, _NODE_MODULES) if "libnode.so" in " ".join(self.libraries) else ()
-        return (*(word for folder in folders for word in ("--ro-bind", folder, _FOLDER + folder)), *own)
+        is_debians = "libnode.so" in " ".join(self.libraries)
+        node_modules = ("--ro-bind-try", _NODE_MODULES, _NODE_MODULES) if is_debians else ()
+        return (*(word for folder in folders for word in ("--ro-bind", folder, _FOLDER + folder)), *node_modules)
 
     def command(self, program: str) -> tuple[str, ...]:
         """Return the command inside that starts a program with its own libraries, as the image may have others."""
@@ -172,11 +174,11 @@ class Srt(Technology):
             # Nothing is mounted below this /proc: the kernel would then refuse the one of srt's user namespace.
             proc = ("mount", "proc", "proc", str(sandbox.root / "proc"), LOCKED)
             launch.ledger.setup_helper.run_steps(proc, *system_steps(sandbox.root, sandbox.group.mounts))
-            machine = _machine(sandbox, folder, f"/run/netns/{network}", programs)
+            outer = _outer_bwrap_prefix(sandbox, folder, f"/run/netns/{network}", programs)
             srt = (*programs.command(programs.node), _FOLDER + programs.srt, "--settings", f"{_FOLDER}/settings.json")
             init = shlex.join(("exec", "env", "-i", *ENVIRONMENT, *launch.init_command(address)))
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *machine, *srt, "-c", f"cd / && {init}"))
+            process = stack.enter_context(start_init(host, *outer, *srt, "-c", f"cd / && {init}"))
             inside = sandbox.enter_namespaces(host)
             _protect(inside)
             stack.enter_context(inside.attach_stream(process))
@@ -223,7 +225,7 @@ def _write_files(host: Host, launch: LaunchRequest, programs: Programs) -> Itera
         yield folder
 
 
-def _machine(sandbox: InstanceSandbox, folder: Path, network: str, programs: Programs) -> tuple[str, ...]:
+def _outer_bwrap_prefix(sandbox: InstanceSandbox, folder: Path, network: str, programs: Programs) -> tuple[str, ...]:
     """Return the command prefix that starts a program in the machine that srt sees."""
     volume = ("--bind", str(sandbox.volume), VOLUME) if sandbox.volume else ()
     return (

@@ -27,7 +27,7 @@ class Youki(Crun):
     name = "youki"
     title = "youki"
     needs = "youki"
-    can_be_nested = False  # Debian has no package of it for the image of the machine around
+    can_be_nested = False  # no Debian package: the outer machine's image lacks it
     process_names = ("youki", "4")  # it runs from a copy in memory, which the kernel names by its descriptor
     expected_differences: ClassVar[Mapping[str, str]] = {"device kcore": "it links /dev/kcore to a file that is hidden"}
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2"}
@@ -38,7 +38,7 @@ class Youki(Crun):
         """Return youki's version."""
         return first_line(host, self.program, "--version").partition("version: ")[2]
 
-    def snapshot_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - of no version yet
+    def snapshot_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - equal for all versions so far
         """Return the problem that youki takes checkpoints, and cannot restore them."""
         return (Problem("youki cannot restore a checkpoint", "leave youki out of restore"),)
 

@@ -2,8 +2,10 @@
 
 This is a tool call of an agent, or a probe of an orchestrator: `docker exec`, `podman exec`, `kubectl exec`,
 `lxc exec`, `runsc exec`. Bare metal and sandboxes without such a tool are entered through their namespaces, as by
-`nsenter`. tare's resident process in the instance, which other workloads use, takes no part. Guests that boot tare's
-image are reached by a new SSH connection for each command, whose key exchange is part of the time.
+`nsenter`, although their users may start another sandbox for each command. sandlock cannot enter a running sandbox: its
+value is the start of a second one. tare's resident process in the instance, which other workloads use, takes no part.
+Guests that boot tare's image are reached by a new SSH connection for each command, whose key exchange is part of the
+time.
 
 A program on the host that the instance runs on starts the tool and waits for its end. It takes a third of a millisecond
 on bare metal. A turn runs commands one after the other, until there are `commands` or `duration` is over.
@@ -14,6 +16,7 @@ Settings: `command`, a list of words or a line; `commands` and `duration` of a t
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +30,7 @@ from tare.hosts.host import Host
 from tare.hosts.streams import last_lines
 from tare.loads.parsing import check_labels
 from tare.model.errors import TrialFailed
-from tare.model.lifecycle import duration_metrics, read_durations, write_durations
+from tare.model.lifecycle import duration_metrics, format_durations, parse_durations
 from tare.model.trial import RawOutput, Value
 from tare.model.units import Duration
 from tare.plugins.instance import OuterHost
@@ -39,7 +42,7 @@ _TURNS = 3
 _COMMAND_SECONDS = 60.0
 _USUAL_SECONDS = 0.1  # estimate of a command
 _USAGE = re.compile(r"tare-rusage: wall (?P<seconds>\d+\.\d+) .* exit (?P<code>\d+)\n\Z")
-# The port differs from SSH's own: a bound port would show that the image runs a server, too.
+# Not port 22: the image may have an SSH server there.
 _SSH_PORT = 17022
 _KEY_FILE = "exec-key"
 _KEYS_INSIDE = "/run/tare-exec-keys"
@@ -80,8 +83,10 @@ class Exec(Workload):
         inside, outer = setup.require_inside(self.name), setup.outer
         if outer is None:
             raise TrialFailed(f"{self.name} needs the host of the instance", "this is a bug: a trial has it")
-        with _open_route(inside, outer, setup.instance.address) as route:
-            argv = (*route, *split_words(self.command))
+        words = split_words(self.command)
+        with _open_command_prefix(inside, outer, setup.instance.address) as prefix:
+            # ssh joins its words by spaces, and the guest's shell splits them again.
+            argv = (*prefix, *((shlex.join(words),) if isinstance(inside, AgentHost) else words))
             for _ in range(_TURNS):
                 yield self._run_turn(outer, argv)
 
@@ -92,15 +97,16 @@ class Exec(Workload):
             output = outer.host.run(f"{outer.programs}/rusage", *argv, timeout=_COMMAND_SECONDS)
             usage = _USAGE.search(output.text)
             if usage is None or usage["code"] != "0":
-                errors = last_lines(output.stderr.decode("utf-8", "replace").strip() or output.text)
-                raise TrialFailed(f"{argv[0]}: {errors or 'it printed nothing'}", "run the command by hand", output)
+                code = usage["code"] if usage else "unknown"
+                errors = last_lines(output.stderr.decode("utf-8", "replace").strip()) or "it printed no error"
+                raise TrialFailed(f"{argv[0]}: exit code {code}: {errors}", "run the command by hand", output)
             seconds.append(float(usage["seconds"]))
-        return RawOutput(_LABEL, argv, write_durations(seconds), time.monotonic() - began)
+        return RawOutput(_LABEL, argv, format_durations(seconds), time.monotonic() - began)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the percentiles of a turn's commands; raises TrialFailed for other output."""
         check_labels(raw, [_LABEL])
-        return read_durations(raw[0].text)
+        return parse_durations(raw[0].text)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""
@@ -108,7 +114,7 @@ class Exec(Workload):
 
 
 @contextmanager
-def _open_route(inside: Host, outer: OuterHost, address: str | None) -> Iterator[tuple[str, ...]]:
+def _open_command_prefix(inside: Host, outer: OuterHost, address: str | None) -> Iterator[tuple[str, ...]]:
     """Context manager: yield the command prefix that enters the instance as its users do.
 
     In a guest that boots tare's image, an SSH server runs during the block. The client's key is in the instance's
@@ -118,27 +124,30 @@ def _open_route(inside: Host, outer: OuterHost, address: str | None) -> Iterator
         yield _enter_prefix(inside)
         return
     key = f"{outer.folder}/{_KEY_FILE}"
-    outer.host.run(*_MAKE_KEY, key, timeout=_READY_SECONDS)
-    inside.run(*_MAKE_KEY, _HOST_KEY, timeout=_READY_SECONDS)
-    inside.write(_KEYS_INSIDE, outer.host.read(f"{key}.pub"))
-    inside.run("mkdir", "-p", "/run/sshd", timeout=_READY_SECONDS)
-    route = (*_CLIENT, "-i", key, f"root@{address}")
-    with inside.spawn(*_SERVER) as server:
-        deadline = time.monotonic() + _READY_SECONDS
-        while outer.host.run(*route, "true", timeout=_READY_SECONDS, check=False).exit_code:
-            if time.monotonic() > deadline or not server.is_running():
-                what = f"no SSH connection to the guest: {last_lines(server.errors()) or 'sshd printed nothing'}"
-                raise TrialFailed(what, "foreign images need openssh-server for exec in guests")
-            time.sleep(0.05)
-        try:
-            yield route
-        finally:
-            outer.host.run("rm", "-f", key, f"{key}.pub", timeout=_READY_SECONDS)
-            inside.run("rm", "-f", _HOST_KEY, f"{_HOST_KEY}.pub", _KEYS_INSIDE, timeout=_READY_SECONDS)
+    prefix = (*_CLIENT, "-i", key, f"root@{address}")
+    try:
+        outer.host.run(*_MAKE_KEY, key, timeout=_READY_SECONDS)
+        inside.run(*_MAKE_KEY, _HOST_KEY, timeout=_READY_SECONDS)
+        inside.write(_KEYS_INSIDE, outer.host.read(f"{key}.pub"))
+        inside.run("mkdir", "-p", "/run/sshd", timeout=_READY_SECONDS)
+        with inside.spawn(*_SERVER) as server:
+            deadline = time.monotonic() + _READY_SECONDS
+            while outer.host.run(*prefix, "true", timeout=_READY_SECONDS, check=False).exit_code:
+                if time.monotonic() > deadline or not server.is_running():
+                    what = f"no SSH connection to the guest: {last_lines(server.errors()) or 'sshd printed nothing'}"
+                    raise TrialFailed(what, "foreign images need openssh-server for exec in guests")
+                time.sleep(0.05)
+            yield prefix
+    finally:
+        outer.host.run("rm", "-f", key, f"{key}.pub", timeout=_READY_SECONDS)
+        inside.run("rm", "-f", _HOST_KEY, f"{_HOST_KEY}.pub", _KEYS_INSIDE, timeout=_READY_SECONDS)
 
 
 def _enter_prefix(inside: Host) -> tuple[str, ...]:
-    """Return the command prefix on the outer host, with that of a user on whose behalf an engine runs."""
+    """Return the command prefix for the host that the instance runs on.
+
+    The loop adds `setpriv` and the like if an engine runs as another user.
+    """
     prefix: tuple[str, ...] = () if isinstance(inside, ExecHost) else inside.command_line()
     while isinstance(inside, ExecHost):
         prefix, inside = (*inside.prefix, *prefix), inside.outer

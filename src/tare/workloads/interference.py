@@ -1,9 +1,8 @@
 """Interference: how much a busy neighbor of the same stack slows an instance down.
 
-A second instance of the stack, the neighbor, runs on the client's CPUs. The trial's instance does a fixed kind of work
-in short turns, alternately while the neighbor is idle and while it is busy. The value is the median of the ratios of
-the two: 1 means that the neighbor has no effect. So each stack is its own baseline, and what is compared is how well
-stacks isolate performance, not how fast they are.
+A second instance of the stack, the neighbor, runs on the client's CPUs. tare runs the trial's instance in pairs of
+turns: neighbor idle, neighbor busy. The value is the median of busy/idle: 1 means that the neighbor has no effect. So
+each stack is its own baseline, and what is compared is how well stacks isolate performance, not how fast they are.
 
 - `cpu`: user code, while the neighbor computes on all its CPUs.
 - `memory`: user code that misses the second cache, while the neighbor streams through memory and so empties the last.
@@ -14,7 +13,7 @@ The client of `network` and the neighbor share CPUs. On a machine with few CPUs,
 bare metal as in other stacks, and the ratio shows that, too. W. Matthews and others, "Quantifying the Performance
 Isolation Properties of Virtualization Systems" (ExpCS 2007), measured isolation in this way.
 
-Settings: `neighbors`, the kinds of neighbors; `turn`, the seconds of a turn; `pairs`, the number of turns of each sort.
+Settings: `neighbors`, the kinds of neighbors; `turn`, the seconds of a turn; `pairs`, the number of pairs of turns.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _FOLDER = "/srv"
 _PORT, _CLIENT_PORT = 17071, 17072
 _SETTLE_SECONDS = 0.05  # from the start of the neighbor's program until it works
 _BUSY_SECONDS = "600"  # longer than any turn: the program is ended after the turn
-_KINDS: dict[Neighbor, str] = {"cpu": "user", "memory": "user", "disk": "sync", "network": "message"}
+_OPERATION_KINDS: dict[Neighbor, str] = {"cpu": "user", "memory": "user", "disk": "sync", "network": "message"}
 _TITLES: dict[Neighbor, str] = {
     "cpu": "that computes",
     "memory": "that streams through memory",
@@ -60,6 +59,7 @@ class Interference(Workload):
     name = "interference"
     title = "Interference by a neighbor"
     port = _PORT
+    instances_at_once = 2
 
     neighbors: EachOnce[Neighbor] = ("cpu", "memory", "disk", "network")
     turn: Annotated[Duration, Field(ge=0.01, le=60)] = 0.1
@@ -94,14 +94,14 @@ class Interference(Workload):
                             raise TrialFailed(what, "`tare show` has its command")
                     yield raw
 
-    def _run_turn(self, setup: MeasurementContext, neighbor: Neighbor, state: str) -> RawOutput:
+    def _run_turn(self, setup: MeasurementContext, kind: Neighbor, state: str) -> RawOutput:
         """Run a turn of the trial's instance, or of its client for `network`."""
         host, words = setup.require_inside(self.name), [f"{_PROGRAMS}unit_cost", _FOLDER]
-        if neighbor == "network":
+        if kind == "network":
             host, words = setup.client, [f"{_PROGRAMS}net_client", server_address(setup), str(_PORT)]
-        argv = (*words, _KINDS[neighbor], "--seconds", f"{self.turn:g}")
+        argv = (*words, _OPERATION_KINDS[kind], "--seconds", f"{self.turn:g}")
         output = host.run(*argv, timeout=limit_seconds(SLOWEST_CPU_FACTOR * self.turn))
-        return RawOutput(f"{neighbor} {state}", argv, output.text, output.seconds)
+        return RawOutput(f"{kind} {state}", argv, output.text, output.seconds)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the median ratio for each neighbor; raises TrialFailed unless each has all its turns."""
@@ -119,8 +119,8 @@ class Interference(Workload):
         return len(self.neighbors) * self.pairs * (3 * self.turn + _SETTLE_SECONDS)
 
 
-def _read_cost(neighbor: Neighbor, raw: RawOutput) -> float:
-    return read_unit_cost("net_client" if neighbor == "network" else "unit_cost", _KINDS[neighbor], raw)
+def _read_cost(kind: Neighbor, raw: RawOutput) -> float:
+    return read_unit_cost("net_client" if kind == "network" else "unit_cost", _OPERATION_KINDS[kind], raw)
 
 
 def _keep_busy(exits: ExitStack, kind: Neighbor, setup: MeasurementContext, neighbor: Host) -> Process:
@@ -130,7 +130,8 @@ def _keep_busy(exits: ExitStack, kind: Neighbor, setup: MeasurementContext, neig
         server = exits.enter_context(setup.client.spawn(f"{_PROGRAMS}net_server", client, port))
         time.sleep(_SETTLE_SECONDS)
         if not server.is_running():
-            raise TrialFailed(f"the server of the neighbor's messages has ended: {server.errors().strip()}")
+            what = f"the server of the neighbor's messages has ended: {server.errors().strip() or 'silently'}"
+            raise TrialFailed(what, "`tare show` has its command")
     commands: dict[Neighbor, tuple[str, ...]] = {
         "cpu": ("sh", "-c", 'for cpu in $(seq "$(nproc)"); do while :; do :; done & done; wait'),
         "memory": ("sh", "-c", f"while {_PROGRAMS}ramspeed mem --passes 1 > /dev/null; do :; done"),

@@ -70,6 +70,7 @@ class Restore(Workload):
     packages = ("python3", "redis-server")
     client_packages = ("python3",)
     needs_snapshots = True
+    instances_at_once = 2
     duration_setting = "restores"
 
     server: Literal["redis", "python"] = "redis"

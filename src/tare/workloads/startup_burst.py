@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from tare.hosts.network import SLOTS
 from tare.loads.parsing import check_labels, rising_check
 from tare.model.errors import TrialFailed, quote_output
-from tare.model.lifecycle import Burst, duration_metrics, read_percentiles
+from tare.model.lifecycle import Burst, compute_percentiles, duration_metrics
 from tare.model.trial import Caution, Metric, RawOutput, Sweep, Value
 from tare.model.units import Duration
 from tare.plugins.workload import InstanceStarter, MeasurementContext, Workload
@@ -111,7 +111,7 @@ def _read_bursts(count: int, raw: RawOutput) -> Iterator[Value]:
     if not ready:
         raise TrialFailed(f"none of {count} instances started: {starts[0].reason}", _HINT)
     point = float(count)
-    yield from read_percentiles(ready, point)
+    yield from compute_percentiles(ready, point)
     yield Value("slowest", point, max(ready))
     if used_seconds := sum(burst.cpu_seconds for burst in bursts):
         yield Value("cpu", point, used_seconds / len(starts))

@@ -1,11 +1,11 @@
 """Stop: the time from the request to end an instance until nothing of it is left.
 
-Each stop is that of a fresh instance without a server, with its processes, its network and its mounts. The request
-closes the standard input of the instance's main process, which then exits. The time ends when all processes of the
-instance are gone, and with them its network namespace, mounts and control group. It includes the steps by which tare
-removes what it made for the instance: bare metal (`native`) shows how long these take.
+Each measurement stops a fresh instance without a server. The request closes the standard input of the instance's main
+process, which then exits. The time ends when all processes of the instance are gone, and with them its network
+namespace and its mounts. It includes the steps by which tare removes what it made for the instance: bare metal
+(`native`) shows how long these take.
 
-Settings: `stops`, the most stops of a stack in a block.
+Settings: `stops`, the maximum number of stops in a block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from tare.loads.parsing import check_labels
-from tare.model.lifecycle import duration_metrics, read_durations, write_durations
+from tare.model.lifecycle import duration_metrics, format_durations, parse_durations
 from tare.model.trial import RawOutput, Value
 from tare.plugins.workload import MeasurementContext, Workload
 
@@ -35,6 +35,7 @@ class InstanceStop(Workload):
     title = "Stop"
     metrics = duration_metrics("Time until nothing is left")
     runs_inside = False
+    instances_at_once = 2
 
     stops: Annotated[int, Field(ge=1, le=100)] = 16
 
@@ -43,12 +44,12 @@ class InstanceStop(Workload):
         starter, began, seconds = setup.require_starter(self.name), time.monotonic(), list[float]()
         while len(seconds) < self.stops and (not seconds or time.monotonic() - began < _MOST_SECONDS):
             seconds.append(starter.measure_stop())
-        yield RawOutput(_LABEL, (), write_durations(seconds), time.monotonic() - began)
+        yield RawOutput(_LABEL, (), format_durations(seconds), time.monotonic() - began)
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the percentiles; raises TrialFailed for other output."""
         check_labels(raw, [_LABEL])
-        return read_durations(raw[0].text)
+        return parse_durations(raw[0].text)
 
     def estimate_seconds(self) -> float:
         """Estimate the seconds of `measure`."""

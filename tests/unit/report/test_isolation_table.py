@@ -159,7 +159,7 @@ def test_show_prints_it_and_json_has_it(run: Run, call: Call) -> None:
     shown = call("show", folder, "dhrystone-docker-0").out
     assert (
         "isolation, init inside: kernel: shared; system calls: seccomp, 3 filters; capabilities: 1 of 41; "
-        "no_new_privs: yes; user namespace: root is user 100000; Landlock: 2 rulesets; own namespaces: pid, user\n"
+        "no_new_privs: yes; user namespace: root is user 100000; Landlock: 2 rulesets; private namespaces: pid, user\n"
     ) in shown
     assert call("show", folder, "dhrystone-gvisor-0").out.count("\nisolation, ") == 2
     [docker] = (

@@ -97,6 +97,10 @@ def test_an_instance_that_does_not_start_is_reported_and_stops_no_other(tmp_path
     assert technology.alive == []
 
 
+def test_starts_in_a_burst_get_the_time_of_all_that_share_a_cpu() -> None:
+    assert bursts.burst_timeout_seconds(10.0, 16, 1.0) == 16 * 11.0 + bursts.GATE_SECONDS
+
+
 def test_staggered_instances_are_requested_one_after_the_other(tmp_path: Path) -> None:
     technology = Together()
     starter(tmp_path, technology).start_burst(3, 0.1)
@@ -156,7 +160,7 @@ def test_a_stop_ends_when_the_last_process_is_gone(tmp_path: Path) -> None:
 def test_a_stop_without_leftovers_needs_no_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail(f"it waited {seconds} s"))
     instances = starter(tmp_path, Lingering())
-    monkeypatch.setattr(bursts, "_GONE_SECONDS", -1.0)
+    monkeypatch.setattr(bursts, "_REMOVAL_TIMEOUT_SECONDS", -1.0)
     assert instances.measure_stop() > 0
 
 
@@ -170,7 +174,7 @@ def test_a_stop_without_leftovers_needs_no_waiting(tmp_path: Path, monkeypatch: 
 def test_a_stop_that_leaves_something_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], what: str
 ) -> None:
-    monkeypatch.setattr(bursts, "_GONE_SECONDS", 0.05)
+    monkeypatch.setattr(bursts, "_REMOVAL_TIMEOUT_SECONDS", 0.05)
     instances = starter(tmp_path, Lingering(), Machine(files))
     name = instances.context.network.with_slot(1).inside_namespace
     for path, text in files.items():

@@ -78,7 +78,7 @@ def test_a_turn_of_commands_ends_after_its_duration() -> None:
 @pytest.mark.parametrize("code", [1, 127])
 def test_a_command_that_fails_inside_fails_the_trial_with_its_message(code: int) -> None:
     host = machine(lambda argv: Output(argv, 0, USAGE.format("0.05", code).encode(), b"no such thing\n", 0.1))
-    with pytest.raises(TrialFailed, match=r"^docker: no such thing$"):
+    with pytest.raises(TrialFailed, match=rf"^docker: exit code {code}: no such thing$"):
         exec_outputs(host, ExecHost(host, "docker", "exec", "x"), Exec())
 
 
@@ -129,6 +129,13 @@ def test_a_guest_is_entered_over_ssh_with_a_key_that_is_gone_afterwards() -> Non
     assert timed[-4:] == ("-i", "/folder/exec-key", "root@198.18.0.10", "true")
     assert host.calls[-1] == ("rm", "-f", "/folder/exec-key", "/folder/exec-key.pub")
     assert guest.calls[-1][:2] == ("rm", "-f")
+
+
+def test_the_guests_shell_gets_the_words_of_a_command_as_they_are() -> None:
+    host = machine(lambda argv: USAGE.format("0.2", 0) if argv[0] == "/programs/rusage" else "")
+    exec_outputs(host, Guest(host), Exec("sh -c 'ls /srv > /dev/null'", commands=1))
+    timed = next(call for call in host.calls if call[0] == "/programs/rusage")
+    assert timed[-2:] == ("root@198.18.0.10", "sh -c 'ls /srv > /dev/null'")
 
 
 def test_a_guest_whose_ssh_server_ends_fails_the_trial() -> None:
@@ -224,7 +231,7 @@ def test_a_burst_in_which_nothing_starts_fails_the_trial() -> None:
 
 def test_a_burst_needs_memory_for_its_instances_and_the_trials_own() -> None:
     assert StartupBurst().instances_at_once == 17
-    assert InstanceStop().instances_at_once == 1
+    assert InstanceStop().instances_at_once == 2
 
 
 # --- neighbors
