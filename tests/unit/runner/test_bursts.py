@@ -153,7 +153,7 @@ class Lingering(Fake):
 
 def test_a_stop_ends_when_the_last_process_is_gone(tmp_path: Path) -> None:
     machine = Machine({"/proc/7/stat": "7 (a) b) S 1"})
-    threading.Timer(0.3, lambda: machine.files.update({"/proc/7/stat": "7 (a) b) Z 1"})).start()
+    threading.Timer(0.6, lambda: machine.files.update({"/proc/7/stat": "7 (a) b) Z 1"})).start()
     assert starter(tmp_path, Lingering(), machine).measure_stop() >= 0.25
 
 
