@@ -54,7 +54,7 @@ BANNED = {
 }
 # Words that have a proper use, but were overused: the most that the sources may have of each.
 LONGEST_TEST_NAME = 70
-MOST_WORDS = {"README.md": 900, "docs": 35_500}
+MOST_WORDS = {"README.md": 900, "docs": 36_000}
 FREQUENT = {r"own": 150, r"beside": 20, r"further": 20, r"what (?:is|was|were)": 60}
 
 
