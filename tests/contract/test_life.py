@@ -21,7 +21,8 @@ SLOW_START = (Mark("requested", 0.0), Mark("ready", 60.0))  # an emulated guest 
 
 
 @pytest.fixture
-def starter(technology: Technology, testbed: RunContext) -> ExtraInstances:
+def starter(technology: Technology, testbed: RunContext, instance: Instance) -> ExtraInstances:  # noqa: ARG001
+    """Starts instances next to a first one, as in a trial, which has made what all instances share."""
     if technology.has_fixed_address:
         pytest.skip("its instances share one address")
     return ExtraInstances(testbed, spec_of(testbed, technology), SLOW_START)

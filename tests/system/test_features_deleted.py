@@ -60,7 +60,7 @@ def call(environment: dict[str, str], folder: Path, *argv: str) -> subprocess.Co
 
 def test_every_folder_of_features_is_a_feature() -> None:
     assert set(FEATURES) <= set(find_features())
-    assert len(FEATURES) == 9
+    assert len(FEATURES) == 10
 
 
 @pytest.mark.machine

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,7 +70,8 @@ def clean_up(say: Callable[[str], None]) -> list[str]:
     remove_abandoned_builds()
     _remove_sockets()
     for half_removed in (state_folder() / "images").glob(f"{REMOVAL_PREFIX}*"):
-        shutil.rmtree(half_removed)
+        # Not by `shutil.rmtree`, which fails where another tare removes the same folder at the same time.
+        LocalHost().run("rm", "-rf", "--one-file-system", str(half_removed), timeout=_UNDO_SECONDS, check=False)
     troubles = [
         trouble
         for path, pending in read_pending_undos(ledger_folder()).items()
@@ -111,7 +111,7 @@ def _open_host(target: SshTarget | None) -> Iterator[Host]:
     if target is None:
         yield LocalHost()
     else:
-        with connect_machine(LocalHost(), target, f"{_SOCKETS}/{_SOCKET}{os.getpid():x}.ssh", None) as host:
+        with connect_machine(LocalHost(), target, f"{_SOCKETS}/{_SOCKET}{os.getpid():x}.ssh") as host:
             yield host
 
 

@@ -9,6 +9,7 @@ Setting: `program` is the name or the path of the runtime.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 from tare.hosts.exec import SHARED_MEMORY, ExecHost
 from tare.hosts.host import Host, Process
 from tare.hosts.streams import last_lines
+from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.instance import VOLUME, Instance
@@ -141,11 +143,21 @@ class Crun(Technology, Snapshots):
             def take_snapshot(folder: str) -> None:
                 image = f"--image-path={folder}/{_PROCESSES}"
                 host.run(*command, "checkpoint", image, launch.name, timeout=SNAPSHOT_SECONDS)
+                _await_end(runtime)  # gVisor still removes files of the root
                 # With -a, overlayfs's marks of removed files are copied, too.
                 host.run("cp", "-a", f"{launch.folder}/upper", f"{folder}/{_CHANGES}", timeout=SNAPSHOT_SECONDS)
                 host.run("cp", f"{launch.folder}/{_BUNDLE}", folder, timeout=SNAPSHOT_SECONDS)
 
             yield replace(instance, take_snapshot=take_snapshot)
+
+
+def _await_end(runtime: Process) -> None:
+    """Wait until a runtime has ended; raises TrialFailed."""
+    deadline = time.monotonic() + SNAPSHOT_SECONDS
+    while runtime.is_running():
+        if time.monotonic() > deadline:
+            raise TrialFailed(f"the runtime has not ended {SNAPSHOT_SECONDS:g} s after its snapshot")
+        time.sleep(0.01)
 
 
 def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:

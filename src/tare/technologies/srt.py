@@ -153,7 +153,7 @@ class Srt(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return missing programs, and a problem if `srt` is not the one of an npm package."""
-        if missing := missing_program(host, _INSTALL, "srt") or find_missing_tools(host, self.tools):
+        if missing := (*missing_program(host, _INSTALL, "srt"), *find_missing_tools(host, self.tools)):
             return missing
         programs = parse_programs(_find_programs(host))
         return () if programs.modules else (Problem(f"{programs.srt} is not in an npm package", _INSTALL),)
