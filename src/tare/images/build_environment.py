@@ -21,6 +21,7 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost, find_shipped_folder
 from tare.hosts.process import DIE_WITH_PARENT_PREFIX
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import TareError
 from tare.model.trial import Problem
 
@@ -92,6 +93,14 @@ def enter_root(root: Path) -> Host:
     inside = ExecHost(LocalHost(), *DIE_WITH_PARENT_PREFIX, "sh", "-ec", _ENTER, "sh", *words)
     inside.supervisor = ""  # DIE_WITH_PARENT_PREFIX already ends the processes of a command
     return inside
+
+
+def c_compiler(architecture: Architecture) -> tuple[str, str]:
+    """Return the C compiler's program for an architecture, and its Debian packages, separated by spaces."""
+    if architecture == this_architecture():
+        return "cc", "gcc libc6-dev"
+    package = f"gcc-{architecture.gnu.replace('_', '-')}"  # names of packages have no underscore
+    return f"{architecture.gnu}-gcc", f"{package} libc6-dev-{architecture.debian}-cross"
 
 
 def find_missing_build_tools(tools: Mapping[str, str]) -> list[Problem]:
