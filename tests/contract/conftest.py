@@ -115,7 +115,7 @@ def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The testbed of a run, made as `tare run` makes it."""
     sampling = TelemetryConfig(tmp_path_factory.mktemp("run") / "telemetry")
     with (
-        connect_machines(Hosts(MACHINE, MACHINE), image, 1) as hosts,
+        connect_machines(Hosts(MACHINE, MACHINE), (image,), 1) as hosts,
         open_context(hosts, RunImages(image, ensure_image(print, client_recipe())), LimitsSpec(), sampling) as context,
     ):
         yield context

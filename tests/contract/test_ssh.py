@@ -107,7 +107,7 @@ def test_a_machine_that_has_no_address_reports_it(there: Lab) -> None:
 
 def test_a_machine_that_does_not_answer_is_given_up(there: Lab, tmp_path: Path) -> None:
     which = _changed(there, tmp_path, HostName="198.19.240.3", ConnectTimeout="1")
-    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh"):
         pytest.fail("nobody is there")
     assert caught.value.hint.startswith("is the machine on")
 
@@ -144,7 +144,7 @@ def test_a_key_that_is_not_let_in_is_not_asked_for_a_password(there: Lab, tmp_pa
 def test_a_user_who_may_not_become_root_gets_the_fix(there: Lab, tmp_path: Path) -> None:
     which = _changed(there, tmp_path, User="visitor")
     with pytest.raises(TareError, match="tare is not root there, and sudo") as caught:  # noqa: SIM117 - one statement each
-        with connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+        with connect_machine(LocalHost(), which, "/run/tare-test-x.ssh"):
             pytest.fail("a visitor is not root")
     assert "sudoers" in caught.value.hint
 
@@ -155,7 +155,7 @@ def test_an_option_is_no_name_of_a_machine() -> None:
 
 
 def _refused(which: SshTarget, says: str, hint: str) -> None:
-    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh", None):
+    with pytest.raises(Unreachable) as caught, connect_machine(LocalHost(), which, "/run/tare-test-x.ssh"):
         pytest.fail("the connection must not be had")
     assert says in str(caught.value)
     assert hint in caught.value.hint

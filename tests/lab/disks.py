@@ -53,7 +53,7 @@ def _nested_disk(image: Image, outer: Image) -> dict[str, Path]:
     images, stacks = RunImages(image, image, outer), [(Docker(), around) for around in (QemuTcg(), Qemu())]
     with (
         TemporaryDirectory() as folder,
-        connect_machines(Hosts(), image, 1) as hosts,
+        connect_machines(Hosts(), (image,), 1) as hosts,
         open_context(hosts, images, LimitsSpec(), TelemetryConfig(Path(folder) / "telemetry")) as context,
     ):
         prepare_disk(context, context.create_spec(*stacks[0]), lambda text: _say(f"docker/qemu: {text}"))

@@ -26,7 +26,7 @@ def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
         telemetry = Path(folder) / "telemetry"
         telemetry.mkdir()
         with (
-            connect_machines(Hosts(), image, 1) as hosts,
+            connect_machines(Hosts(), (image,), 1) as hosts,
             open_context(hosts, RunImages(image, loads), LimitsSpec(), TelemetryConfig(telemetry)) as context,
         ):
             yield context

@@ -25,6 +25,7 @@ from tare.features.papers.claim_file import built_in_claims_path, parse_claims
 from tare.images.layers import check_unpacked_size
 from tare.images.oci import choose_platform, read_configuration, read_manifest, refuse_other_platform
 from tare.loads.application_file import parse_application
+from tare.model.architecture import X86_64
 from tare.model.run_folder import load_raw, load_run
 from tare.suites.suite import parse_suite
 
@@ -69,10 +70,10 @@ def _variables(text: str) -> object:
 
 def _of_images(folder: Path) -> Iterator[tuple[str, Reader]]:
     yield _seeded("manifest", read_manifest)
-    yield _seeded("index", lambda data: choose_platform(data, "amd64"))
+    yield _seeded("index", lambda data: choose_platform(data, X86_64))
 
     def configured(data: bytes) -> object:
-        refuse_other_platform(data, "amd64")
+        refuse_other_platform(data, X86_64)
         return read_configuration(data, "app:x:1500:1501:An app,,,:/srv/app:/bin/sh\n", "apps:x:1501:app\n")
 
     yield _seeded("configuration", configured)

@@ -204,6 +204,6 @@ def test_two_names_of_one_machine_are_refused(there: Lab, tmp_path: Path) -> Non
     loads = ensure_image(lambda _: None, client_recipe())
     with (
         pytest.raises(TareError, match=r"^tare-test-another: \[hosts\] names this machine twice$"),
-        connect_machines(Hosts(there.server, first, tuple(named)), loads, 1),
+        connect_machines(Hosts(there.server, first, tuple(named)), (loads,), 1),
     ):
         pytest.fail("they are one machine")

@@ -11,7 +11,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +35,7 @@ from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunImages, TelemetryConfig
 from tare.runner.job import require_root
 from tare.runner.layers import combine_layers, start_stack
-from tare.runner.machines import connect_machines, open_context
+from tare.runner.machines import connect_machines, find_target_architecture, open_context
 from tare.runner.prepare import build_outer_image, copy_to_server, find_unusable, prepare_stacks
 from tare.runner.trial_log import TrialLog
 from tare.suites.stacks import Stack, create_stack
@@ -132,14 +132,14 @@ class ShellRequest:
 def running_instance(request: ShellRequest, report_step: Callable[[str], None]) -> Iterator[MeasurementContext]:
     """Context manager: start an instance, and remove it after the block; raises Unavailable if the stack cannot run."""
     stack = request.stack
-    main = resolve_image(request.image, request.workloads, report_step)
-    with connect_machines(request.hosts, main, request.limits.cpus) as hosts:
+    spec = replace(request.image, architecture=find_target_architecture(request.hosts.server))
+    main = resolve_image(spec, request.workloads, report_step)
+    workloads, architecture = request.workloads or (), find_target_architecture(request.hosts.client)
+    client = resolve_client_root(workloads, request.image.release, report_step, architecture=architecture)
+    with connect_machines(request.hosts, (main, client), request.limits.cpus) as hosts:
         copy_to_server(hosts, (main,), report_step)
         _refuse(find_unusable((stack,), hosts.server, report_step))
-        outer = build_outer_image((stack,), report_step)
-        images = RunImages(
-            main, resolve_client_root(request.workloads or (), request.image.release, report_step), outer
-        )
+        images = RunImages(main, client, build_outer_image((stack,), main.architecture, report_step))
         with open_context(hosts, images, request.limits, TelemetryConfig(Path())) as context:  # samples nothing
             _refuse(prepare_stacks(context, (stack,), report_step))
             log = TrialLog()

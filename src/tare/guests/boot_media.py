@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from tare.guests import guest
+from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
@@ -25,20 +26,31 @@ from tare.plugins.technology import LaunchRequest
 TOOLS: Mapping[str, str] = {"xorriso": "xorriso", "cpio": "cpio", "qemu-img": "qemu-utils"}
 ELF_TOOLS: Mapping[str, str] = {"lz4": "lz4", "cpio": "cpio"}
 EFI_TOOLS: Mapping[str, str] = {**TOOLS, "objcopy": "binutils", "mcopy": "mtools"}
-EFI_STUB = {"/usr/lib/systemd/boot/efi/linuxx64.efi.stub": "systemd-boot-efi"}
+_EFI_STUB = "/usr/lib/systemd/boot/efi/linux{}.efi.stub"
+EFI_STUB_PACKAGE = "systemd-boot-efi"
 LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
 # Modules for disks and network cards of virtio without PCI; that of the card is in the image's initial RAM disk.
 MMIO_DRIVERS = ("virtio_mmio", "virtio_blk")
 _SECONDS = 300.0
 
-# Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the compressed kernel: setup_sects
-# at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its length appended: it is cut off.
+# Three formats. A kernel for arm64 (Documentation/arch/arm64/booting.rst, magic number at 56) is not compressed. An EFI
+# program that unpacks its kernel (drivers/firmware/efi/libstub/zboot-header.S) has `zimg` at 4, the payload's offset at
+# 8 and its length at 12. Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the
+# compressed kernel: setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its
+# length appended: it is cut off.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
-start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
-length=$(number "$1" 588 4)
-case $(od -An -v -t x1 -j "$start" -N 4 "$1" | tr -d ' ') in
+word() { od -An -v -t x1 -j "$2" -N 4 "$1" | tr -d ' '; }
+if [ "$(word "$1" 56)" = 41524d64 ]; then ln "$1" "$2"; exit; fi
+if [ "$(word "$1" 4)" = 7a696d67 ]; then
+    start=$(number "$1" 8 4)
+    length=$(number "$1" 12 4)
+else
+    start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
+    length=$(number "$1" 588 4)
+fi
+case $(word "$1" "$start") in
 02214c18) length=$((length - 4)); unpack=lz4 ;;
 fd377a58) unpack=xz ;;
 28b52ffd) unpack=zstd ;;
@@ -60,11 +72,12 @@ cp "$initrd" "$target.new"
 rm -r "$folder"
 mv "$target.new" "$target"
 """
-# UEFI runs \EFI\BOOT\BOOTX64.EFI of the file system that the CD's boot record points to. Like systemd's ukify, it puts
-# the section of the kernel after those of the stub, and that of the initial RAM disk after the kernel's.
+# UEFI runs \EFI\BOOT\BOOTX64.EFI, on arm64 BOOTAA64.EFI, of the file system that the CD's boot record points to. Like
+# systemd's ukify, the script puts the section of the kernel after those of the stub, and that of the initial RAM disk
+# after the kernel's.
 _EFI_CD = """
 set -e
-folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5
+folder=$1 kernel=$2 initrd=$3 stub=$4 target=$5 name=$6
 after=$((0x2000000 + ($(stat -c %s "$kernel") + 0xfffff) / 0x100000 * 0x100000))
 objcopy --add-section ".cmdline=$folder/words" --change-section-vma .cmdline=0x30000 \
     --add-section ".linux=$kernel" --change-section-vma .linux=0x2000000 \
@@ -73,7 +86,7 @@ sectors=$(($(stat -c %s "$folder/program") / 512 + 4096))
 truncate -s "$((sectors * 512))" "$folder/efi"
 mformat -i "$folder/efi" -T "$sectors" -h 16 -s 63 ::
 mmd -i "$folder/efi" ::/EFI ::/EFI/BOOT
-mcopy -i "$folder/efi" "$folder/program" ::/EFI/BOOT/BOOTX64.EFI
+mcopy -i "$folder/efi" "$folder/program" "::/EFI/BOOT/$name"
 xorriso -as mkisofs -quiet -o "$target" -e efi -no-emul-boot -graft-points "/efi=$folder/efi"
 rm -r "$folder"
 """
@@ -94,7 +107,7 @@ def ensure_elf_kernel(host: Host, image: Image) -> Path:
 
 
 def unpack_kernel(host: Host, kernel: str, target: str) -> None:
-    """Unpack a compressed Linux kernel for x86 to `target`, unless the target exists."""
+    """Unpack a compressed Linux kernel to `target`, unless the target exists."""
     host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
 
 
@@ -152,12 +165,17 @@ def make_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) 
 
 def make_efi_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:
     """Make the CD that boots the image's kernel with UEFI; return its path in the instance's folder."""
-    folder, target, (stub,) = launch.folder / "cd", str(launch.folder / "cd.iso"), EFI_STUB
+    folder, target, suffix = launch.folder / "cd", str(launch.folder / "cd.iso"), launch.image.architecture.efi
     host.run("mkdir", "-p", str(folder), timeout=30)
     host.write(str(folder / "words"), command_line)
-    files = (str(folder), str(launch.image.kernel), str(initrd), stub, target)
-    host.run("sh", "-c", _EFI_CD, "sh", *files, timeout=_SECONDS)
+    files = (str(folder), str(launch.image.kernel), str(initrd), _EFI_STUB.format(suffix), target)
+    host.run("sh", "-c", _EFI_CD, "sh", *files, f"BOOT{suffix.upper()}.EFI", timeout=_SECONDS)
     return target
+
+
+def find_missing_efi_stub(host: Host) -> tuple[Problem, ...]:
+    """Return the problem that the stub of EFI programs is missing, or ()."""
+    return find_missing_files(host, {_EFI_STUB.format(architecture_of(host).efi): EFI_STUB_PACKAGE})
 
 
 def find_missing_files(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
@@ -181,6 +199,6 @@ def with_console_output(path: str, *command: str) -> tuple[str, ...]:
     return ("sh", "-c", _FOLLOW_AND_RUN, "sh", path, *command)
 
 
-def command_line(launch: LaunchRequest, console: str = "ttyS0") -> str:
+def command_line(launch: LaunchRequest, console: str = "") -> str:
     """Return the kernel's command line for a machine that boots from the CD and has a SCSI disk."""
     return guest.command_line(launch, "/dev/sda", console)

@@ -55,8 +55,12 @@ def with_monitor_memory(limits: Limits) -> Limits:
     return Limits(limits.cpus, limits.memory_bytes + MONITOR_BYTES, limits.open_files)
 
 
-def command_line(launch: LaunchRequest, root: str = "/dev/vda", console: str = "ttyS0") -> str:
-    """Return the guest kernel's command line; programs/guest_init.c reads the words that start with `tare.`."""
+def command_line(launch: LaunchRequest, root: str = "/dev/vda", console: str = "") -> str:
+    """Return the guest kernel's command line; programs/guest_init.c reads the words that start with `tare.`.
+
+    The console is that of QEMU's machines by default.
+    """
+    console = console or launch.image.architecture.console
     words = {
         "address": launch.network.instance_address,
         "gateway": launch.network.gateway,

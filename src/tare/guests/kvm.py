@@ -7,17 +7,18 @@ import re
 import time
 from dataclasses import replace
 
-from tare.hosts.facts import is_emulated
+from tare.hosts.facts import architecture_of, is_emulated
 from tare.hosts.host import BOOT_ID, Host
 from tare.hosts.ledger import state_folder
 from tare.images.image import find_image_on
+from tare.model.architecture import X86_64
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.trial import Caution, Problem
 from tare.plugins.instance import Instance
 from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, first_line
 
-PROGRAM = "qemu-system-x86_64"
+PROGRAM = X86_64.qemu  # in tables of tools, which name programs as on x86-64
 OPTIONS = ("-accel", "kvm", "-cpu", "host")
 PVM_CAUTION = Caution("pvm", "KVM is PVM, which runs the guest without the processor's virtualization")
 PROBE_SECONDS = 20.0  # the longest time without a line on the guest's console
@@ -28,7 +29,8 @@ _FAILURE_CACHE_SECONDS = 600.0  # a failure expires: the machine may just have b
 
 def qemu_version(host: Host) -> str:
     """Return QEMU's version; "" if it is not installed."""
-    return first_line(host, PROGRAM, "--version").removeprefix("QEMU emulator version ").partition(" ")[0]
+    version = first_line(host, architecture_of(host).qemu, "--version")
+    return version.removeprefix("QEMU emulator version ").partition(" ")[0]
 
 
 def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ...]:
@@ -83,7 +85,7 @@ def _can_boot(host: Host, image: Image, seconds: float) -> bool:
     boot = host.read(BOOT_ID).strip()
     # The result depends on the kernel only: images with other programs must not repeat the check.
     kernel = " ".join(sorted(line for line in image.packages.splitlines() if line.startswith("linux-image")))
-    machine = f"{boot} {kernel} {first_line(host, PROGRAM, '--version')}"
+    machine = f"{boot} {kernel} {qemu_version(host)}"
     try:
         known = {str(name): float(failed) for name, failed in json.loads(memory.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, AttributeError):  # absent, or damaged: it is only a cache
@@ -97,12 +99,24 @@ def _can_boot(host: Host, image: Image, seconds: float) -> bool:
 
 
 def _probe(host: Host, image: Image, seconds: float) -> bool:
-    fixed = ("-M", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-m", "256M")
+    architecture = image.architecture
+    fixed = (
+        "-M",
+        architecture.board,
+        "-nodefaults",
+        "-display",
+        "none",
+        "-no-reboot",
+        "-serial",
+        "stdio",
+        "-m",
+        "256M",
+    )
     kernel = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
-    # With earlyprintk, the kernel prints that it unpacks itself: on an emulated machine this step alone takes long.
-    words = ("-append", "earlyprintk=serial,ttyS0,115200 console=ttyS0 root=/dev/none panic=-1")
+    # With an early console, the kernel prints that it unpacks itself: on an emulated machine this alone takes long.
+    words = f"{architecture.early_console} console={architecture.console} root=/dev/none panic=-1"
     try:
-        with host.spawn(PROGRAM, *OPTIONS, *fixed, *kernel, *words) as process:
+        with host.spawn(architecture.qemu, *OPTIONS, *fixed, *kernel, "-append", words) as process:
             deadline = process.read_line(seconds).seconds + _MAX_SILENCES * seconds
             while (line := process.read_line(seconds)).seconds < deadline:
                 if "Run /init as init process" in line.text:

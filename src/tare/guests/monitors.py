@@ -17,6 +17,7 @@ from tare.guests import boot_media, guest, kvm
 from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.host import Host, Process
 from tare.images.recipes import MAKE_FILE_SYSTEM
+from tare.model.architecture import X86_64
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Caution, Family
@@ -187,6 +188,7 @@ class VirtualPc(Technology):
     """
 
     family = "type 2"
+    architectures = (X86_64,)
     starts_quickly = False
     isolation = Isolation("own kernel", "a guest on a virtual PC")
     tools: ClassVar[Mapping[str, str]] = {**boot_media.TOOLS, **guest.TOOLS}

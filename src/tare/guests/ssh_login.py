@@ -116,7 +116,7 @@ def enter_as_root(host: Host, launch: LaunchRequest, target: SshTarget, technolo
     Commands on it have the launch request's limit on open files. Raises TrialFailed.
     """
     socket = f"/run/{launch.name}.ssh"
-    with launch.ledger.register_undo("rm", "-f", socket), connect_machine(host, target, socket, None) as inside:
+    with launch.ledger.register_undo("rm", "-f", socket), connect_machine(host, target, socket) as inside:
         unpack = inside.wrap("sh", "-c", _UNPACK, "sh", _FOLDER)
         programs = f"{launch.image.root}{_FOLDER}"
         try:

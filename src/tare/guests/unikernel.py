@@ -22,6 +22,7 @@ from tare.guests.user_guest import UserGuest, UserGuestBoot
 from tare.hosts.cgroups import create_limited_cgroup
 from tare.hosts.host import Host, Process
 from tare.images.micro import UNIKERNELS, ensure_unikernels, unikernels_folder
+from tare.model.architecture import X86_64
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -58,6 +59,7 @@ class Unikernel(Technology):
     family = "unikernel"
     network_path = "tap"
     tests_path = "tests/contract/test_unikernels.py"
+    architectures = (X86_64,)
     packages = UNIKERNELS.debian_packages
     file: ClassVar[str]
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
@@ -221,7 +223,7 @@ class QemuUnikernel(Unikernel):
         network = f"tap,id=net0,ifname={boot.tap},script=no,downscript=no"
         card = f"virtio-net-pci,netdev=net0,mac={boot.launch.network.instance_mac},romfile={self.card_options}"
         return (
-            *(kvm.PROGRAM, "-accel", self.accelerator, "-machine", self.board, *processor),
+            *(X86_64.qemu, "-accel", self.accelerator, "-machine", self.board, *processor),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-serial", "stdio", "-monitor", "none"),
             *("-smp", "1", "-m", f"{boot.launch.limits.memory_bytes >> 20}M"),
@@ -253,6 +255,7 @@ class UserUnikernel(UserGuest):
     family = "unikernel"
     needs = "an image that you supply"
     tests_path = "tests/lab/test_real_things.py"
+    architectures = (X86_64,)
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "stand-in"
     cpu_model: ClassVar[str] = "host"  # with KVM
     drive_options: ClassVar[tuple[str, ...]] = ()

@@ -12,15 +12,17 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from tare.hosts.host import Host
+from tare.model.architecture import ARCHITECTURES, X86_64, Architecture
 from tare.model.errors import TrialFailed, Unavailable
 from tare.plugins.technology import LaunchRequest
 
 DiskFormat = Literal["raw", "qcow2"]
 _HEADER_BYTES = 8192  # a multiboot header must start within these bytes
 _SECONDS = 900.0  # enough to read or copy all of a large disk
-_PROCESSORS = {8: "MIPS", 20: "PowerPC", 21: "PowerPC", 22: "S/390", 40: "ARM", 183: "AArch64", 243: "RISC-V"}
-_PC = (3, 62)  # ELF's machine numbers of x86 with 32 and 64 bits
-_IMAGES = {b"ARM\x64": "AArch64", b"RSC\x05": "RISC-V"}  # magic numbers of Linux kernels, at byte 56
+# By ELF's machine numbers; 3 is x86 with 32 bits, which an x86-64 machine boots.
+_PROCESSORS = {3: "x86-64", 8: "MIPS", 20: "PowerPC", 21: "PowerPC", 22: "S/390", 40: "ARM", 243: "RISC-V"}
+_PROCESSORS |= {each.elf: each.title for each in ARCHITECTURES.values()}
+_IMAGES = {b"ARM\x64": "arm64", b"RSC\x05": "RISC-V"}  # magic numbers of Linux kernels, at byte 56
 _MULTIBOOT = struct.pack("<I", 0x1BADB002)
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -112,19 +114,19 @@ def _refuse_partial_disk(host: Host, disk: str, form: str) -> None:
         raise TrialFailed(f"{disk}: it is only a part of a disk: it refers to {more}", hint)
 
 
-def kernel_fault(header: bytes) -> FileFault:
-    """Return the reason why a file is no kernel for a PC, with a hint; None if it may be one."""
+def kernel_fault(header: bytes, architecture: Architecture) -> FileFault:
+    """Return the reason why a file is no kernel for a machine, with a hint; None if it may be one."""
     if packed := _compression_fault(header):
         return packed
     if header[:4] == b"\x7fELF" and len(header) > 20:
         order = ">" if header[5] == 2 else "<"  # EI_DATA: 2 is big-endian
         (number,) = struct.unpack_from(f"{order}H", header, 18)
-        return None if number in _PC else _architecture_fault(_PROCESSORS.get(number, f"processor {number}"))
-    if header[0x202:0x206] == b"HdrS" or _MULTIBOOT in header:
-        return None
+        return _architecture_fault(_PROCESSORS.get(number, f"processor {number}"), architecture)
+    if is_compressed_linux(header) or _MULTIBOOT in header:
+        return _architecture_fault("x86-64", architecture)
     if name := _IMAGES.get(header[56:60]):
-        return _architecture_fault(name)
-    return "it is not a kernel: neither Linux's for x86, nor ELF, nor multiboot", "a disk is booted with disk = …"
+        return _architecture_fault(name, architecture)
+    return "it is not a kernel: neither Linux's, nor ELF, nor multiboot", "a disk is booted with disk = …"
 
 
 def disk_fault(header: bytes, form: str, boots: bool) -> FileFault:
@@ -151,8 +153,14 @@ def _boot_sector_fault(header: bytes) -> FileFault:
         return "it is not a disk that a PC boots: its first sector has no signature", "name another file, or a kernel"
     if not header[:_CODE_BYTES].strip(b"\0"):
         what = "its first sector has no program for a BIOS: it is made for UEFI, or for another processor"
-        return what, 'for UEFI on x86-64: firmware = "/usr/share/ovmf/OVMF.fd", of Debian\'s package ovmf'
+        return what, uefi_hint(X86_64)
     return None
+
+
+def uefi_hint(architecture: Architecture) -> str:
+    """Return the hint that names the firmware for UEFI."""
+    firmware, package = architecture.uefi, architecture.localize("ovmf")
+    return f'for UEFI on {architecture.title}: firmware = "{firmware}", of Debian\'s package {package}'
 
 
 def is_compressed_linux(header: bytes) -> bool:
@@ -160,8 +168,10 @@ def is_compressed_linux(header: bytes) -> bool:
     return header[0x202:0x206] == b"HdrS"
 
 
-def _architecture_fault(processor: str) -> FileFault:
-    return f"it is made for {processor}, not for x86", "tare boots x86-64 machines only"
+def _architecture_fault(processor: str, architecture: Architecture) -> FileFault:
+    if processor == architecture.title:
+        return None
+    return f"it is made for {processor}, and the machine is {architecture.title}", "name a kernel for this machine"
 
 
 def _compression_fault(header: bytes) -> FileFault:

@@ -82,7 +82,7 @@ class UserGuest(Technology):
     """
 
     network_path = "tap"
-    board = "pc"  # QEMU's machine type
+    board = "pc"  # QEMU's machine type; "" for that of the architecture
     has_one_cpu = False
     kvm_alternative = 'use accelerator = "tcg"'
     image_description = "an image"
@@ -329,8 +329,18 @@ class UserGuest(Technology):
         accelerated = ("-accel", "kvm", "-cpu", virtual)
         processor = accelerated if self.accelerator == "kvm" else ("-accel", "tcg", "-cpu", emulated)
         cpus = 1 if self.has_one_cpu else len(boot.launch.limits.cpus)
+        architecture = boot.launch.image.architecture
         return (
-            *(QEMU, *processor, "-M", self.board, "-nodefaults", "-no-user-config", "-display", "none"),
+            *(
+                architecture.qemu,
+                *processor,
+                "-M",
+                self.board or architecture.board,
+                "-nodefaults",
+                "-no-user-config",
+                "-display",
+                "none",
+            ),
             *("-no-reboot", "-serial", "stdio", "-smp", str(cpus), "-m", f"{boot.memory_mib}M"),
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.hosts.host import Host
+from tare.model.architecture import Architecture, find_architecture, this_architecture
 from tare.model.errors import TrialFailed
 from tare.model.machine import Facts
 
@@ -198,6 +199,12 @@ def read_facts(read: Read) -> Facts:
         virtualization=read_virtualization(read, cpuinfo),
         microcode=cpuinfo.microcode,
     )
+
+
+def architecture_of(host: Host) -> Architecture:
+    """Return the architecture of a host, that of this machine if unknown. Raises TareError if tare does not know it."""
+    name = host.read("/proc/sys/kernel/arch").strip() or parse_cpuinfo(host.read("/proc/cpuinfo")).architecture
+    return find_architecture(name) if name else this_architecture()
 
 
 def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:

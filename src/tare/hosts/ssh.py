@@ -15,6 +15,7 @@ from typing import Self
 from tare.hosts.exec import ExecHost, ensure_resident
 from tare.hosts.host import BOOT_ID, Host, Process
 from tare.hosts.process import require_success
+from tare.model.architecture import ARCHITECTURES, read_elf_architecture
 from tare.model.errors import Rebooted, TareError, TrialFailed, Unreachable, UsageError
 from tare.model.machine import SshTarget
 from tare.model.trial import Output
@@ -199,12 +200,12 @@ class SshConnection:
 
 
 @contextmanager
-def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Path | None) -> Iterator[SshHost]:
-    """Context manager: connect to a machine as root, with a resident agent there if there is a `supervisor`.
+def connect_machine(outer: Host, target: SshTarget, socket: str, *supervisors: Path) -> Iterator[SshHost]:
+    """Context manager: connect to a machine as root, with a resident agent there if there are `supervisors`.
 
-    The machine needs only a POSIX shell. `supervisor` is the local path of `supervise` (programs/supervise.c), which
-    tare copies to the machine. Raises Unreachable, or TareError if tare cannot be root or the machine cannot run tare's
-    programs.
+    The machine needs only a POSIX shell. `supervisors` are local paths of `supervise` (programs/supervise.c) for
+    different architectures; tare copies the one for the machine. Raises Unreachable, or TareError if tare cannot be
+    root or the machine cannot run tare's programs.
     """
     configuration = ("-F", target.ssh_config) if target.ssh_config else ()
     control = ("-o", f"ControlPath={socket}", "-o", f"ConnectTimeout={_CONNECT_SECONDS:.0f}")
@@ -214,8 +215,11 @@ def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Pat
         host.supervisor = ""
         user_id, system, ends = host.run("sh", "-c", _IDENTIFY_SCRIPT, timeout=30).text.split("\n")[:3]
         host.controller_address, _, host.machine_address, *_ = ends.split()
-        if system != "Linux x86_64":
-            raise TareError(f"{target.ssh}: it is a {system} machine", "use a machine with Linux on x86_64")
+        kernel, _, machine = system.partition(" ")
+        if kernel != "Linux" or machine not in ARCHITECTURES:
+            known = " or ".join(each.title for each in ARCHITECTURES.values())
+            raise TareError(f"{target.ssh}: it is a {system} machine", f"use a machine with Linux on {known}")
+        architecture = ARCHITECTURES[machine]
         if user_id != "0":
             host.become = ("sudo", "-n", "--")
             if host.run("true", timeout=30, check=False).exit_code:
@@ -224,9 +228,13 @@ def connect_machine(outer: Host, target: SshTarget, socket: str, supervisor: Pat
                 raise TareError(
                     f"{target.ssh}: tare is not root there, and sudo asks for a password or is missing", hint
                 )
-        if supervisor is None:
+        if not supervisors:
             yield host
             return
+        supervisor = next((path for path in supervisors if read_elf_architecture(path) is architecture), None)
+        if supervisor is None:
+            what = f"{target.ssh}: it is an {architecture.title} machine, and the image is for another architecture"
+            raise TareError(what, "use machines of one architecture")
         # The name has the hash, as another version of tare may use the same machine.
         path = f"/var/lib/tare/supervise-{hashlib.sha256(supervisor.read_bytes()).hexdigest()[:16]}"
         script = (

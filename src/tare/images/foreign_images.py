@@ -62,6 +62,7 @@ from tare.images.tree import (
     resolve_inside,
     write_in,
 )
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import Fault, SuiteError, TareError, TrialFailed, UsageError, did_you_mean
 from tare.model.files import exists
 from tare.model.image import Image, ImageReference, ImageSpec, Release
@@ -146,11 +147,11 @@ def resolve_image(
     require_source_files([spec, *sidecar_specs])
     remove_abandoned_builds()
     hash_files(spec.files, spec.mounts)  # raises for a missing file before the build, which takes a minute
-    recipe = guest_recipe(workloads, spec.release, spec.packages)
+    recipe = replace(guest_recipe(workloads, spec.release, spec.packages), architecture=spec.architecture)
     if spec.source is None:
         return with_files(ensure_image(say, recipe, archives), spec.files)
     require_tools(skopeo.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"}))
-    base = ensure_image(say, _BASE, archives)
+    base = ensure_image(say, replace(_BASE, architecture=spec.architecture), archives)
     images = make_images_folder()
     with create_build_folder(images) as scratch:
         image = ForeignImageBuild(spec.source.with_origin(earlier_origin), base, recipe.room_bytes, scratch).build(
@@ -160,13 +161,18 @@ def resolve_image(
 
 
 def resolve_client_root(
-    workloads: Iterable[Workload], release: Release, say: Callable[[str], None], archives: Path | None = None
+    workloads: Iterable[Workload],
+    release: Release,
+    say: Callable[[str], None],
+    archives: Path | None = None,
+    architecture: Architecture | None = None,
 ) -> Image:
     """Return the client root for these workloads, with their files; build it if it is not cached. Raises TareError."""
     workloads = tuple(workloads)
     files = tuple(sorted({file for workload in workloads for file in workload.client_files}))
     hash_files(files)
-    return with_files(ensure_image(say, client_recipe(workloads, release), archives), files)
+    recipe = replace(client_recipe(workloads, release), architecture=architecture or this_architecture())
+    return with_files(ensure_image(say, recipe, archives), files)
 
 
 def find_missing_archives(spec: ImageSpec, workloads: Iterable[Workload] | None) -> tuple[str, ...]:
@@ -184,6 +190,7 @@ def resolve_sidecar_images(
     say: Callable[[str], None],
     earlier_origins: Mapping[str, str],
     archives: Path | None = None,
+    architecture: Architecture | None = None,
 ) -> dict[ImageSpec, Image]:
     """Return the images of these workloads' sidecar services; build those that are not cached.
 
@@ -192,13 +199,16 @@ def resolve_sidecar_images(
     """
     images: dict[ImageSpec, Image] = {}
     faults: list[Fault] = []
+    architecture = architecture or this_architecture()
     for sidecar in (sidecar for workload in workloads for sidecar in workload.sidecars):
         spec = sidecar.image
         if spec not in images and spec.source is None:
             hash_files(spec.files)
-            images[spec] = with_files(ensure_image(say, sidecar_recipe(spec), archives), spec.files)
+            recipe = replace(sidecar_recipe(spec), architecture=architecture)
+            images[spec] = with_files(ensure_image(say, recipe, archives), spec.files)
         elif spec not in images:
-            images[spec] = resolve_image(spec, (), say, earlier_origins.get(sidecar.name, ""), archives)
+            origin = earlier_origins.get(sidecar.name, "")
+            images[spec] = resolve_image(replace(spec, architecture=architecture), (), say, origin, archives)
         missing = find_missing_programs(images[spec], sidecar.program)
         faults += [Fault(f"{sidecar.name}: {fault.message}", fault.hint) for fault in missing]
     if faults:
@@ -256,7 +266,7 @@ class ForeignImageBuild:
         requested = self.source
         say(f"image: looking at {requested}")
         try:
-            self.source, digest = skopeo.find_image(requested, self.scratch)
+            self.source, digest = skopeo.find_image(requested, self.scratch, self.base.architecture)
             if self.source != requested:
                 say(f"image: it is {self.source}")
             return self._ensure_converted(digest, images, say)
@@ -284,11 +294,14 @@ class ForeignImageBuild:
 
     def _convert(self, digest: str, images: Path, say: Callable[[str], None]) -> Path:
         """Copy, check and unpack the image, then make its forms; return its folder."""
-        layout, root = skopeo.copy_to_layout(self.source, digest, self.scratch), self.scratch / "root"
+        layout, root = (
+            skopeo.copy_to_layout(self.source, digest, self.scratch, self.base.architecture),
+            self.scratch / "root",
+        )
         manifest = skopeo.read_layout_manifest(layout)
         text = skopeo.blob_path(layout, manifest.configuration).read_text(encoding="utf-8", errors="replace")
         # An image without an index states its platform only here.
-        refuse_other_platform(text, skopeo.this_architecture())
+        refuse_other_platform(text, self.base.architecture)
         text = override_configuration(text, self.source.started)
         size = skopeo.check_layers(self.source, layout, manifest)
         make_room(images, 3 * size.content_bytes, say)  # directory, archive and disk
@@ -315,7 +328,7 @@ class ForeignImageBuild:
         shutil.rmtree(target)  # the image may have other files there
         shutil.copytree(self.base.root / _TARE_FOLDER, target, symlinks=True)
         shutil.copy2(self.busybox or self.base.root / "bin/busybox", root / TOOLS[1:])
-        compile_program(_entrypoint_source(), root / ENTRYPOINT[1:])
+        compile_program(_entrypoint_source(), root / ENTRYPOINT[1:], self.base.architecture)
         accounts = (read_text_in(root, f"etc/{name}") for name in ("passwd", "group"))
         write_in(root, _ENTRYPOINT_FILE, serialize_configuration(read_configuration(text, *accounts)))
         put_name_files(root)

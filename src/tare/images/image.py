@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from tare.hosts.distributions import combine_fixes, localize_problems
+from tare.hosts.facts import architecture_of
 from tare.hosts.filesystems import drop_caches
 from tare.hosts.host import Host
 from tare.hosts.ledger import create_state_folder, state_folder
@@ -26,18 +27,23 @@ from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.images.build_environment import (
     NO_SPACE_HINT,
     build_host,
+    c_compiler,
     create_build_folder,
     find_missing_build_tools,
     has_build_root,
+    install_packages,
 )
 from tare.images.cache import create_link, discard, find_modified, hold_in_cache, make_room, write_seal
+from tare.images.emulation import emulate_programs, emulation_problems
 from tare.images.micro import LINUX
 from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
 from tare.images.skopeo import ensure_archive
 from tare.images.tree import TIME_OF_FILES, put_name_files
+from tare.model.architecture import Architecture, read_elf_architecture, this_architecture
 from tare.model.errors import TareError, format_os_error
 from tare.model.image import Image
 from tare.model.trial import Problem, combined_fix
+from tare.plugins.technology import INIT
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
@@ -111,7 +117,7 @@ def _find_archive(archives: Path | None, recipe: Recipe) -> Path | None:
 
 def _build(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
     say("image: compiling the programs")
-    _compile(scratch / "overlay")
+    _compile(scratch / "overlay", recipe.architecture)
     put_name_files(scratch / "overlay")  # mmdebstrap would copy those of the build machine
     if recipe.server:
         shutil.copy(LINUX.ensure_built(say) / "micro", scratch / "overlay/usr/lib/tare")
@@ -193,6 +199,7 @@ def load_image(digest: str) -> Image:
         initrd=home / "initrd",
         packages=(home / "packages.txt").read_text(encoding="utf-8"),
         disk_bytes=_disk_bytes(home),
+        architecture=read_elf_architecture(home / "root" / INIT[1:]) or this_architecture(),
     )
 
 
@@ -214,8 +221,11 @@ def find_image_on(host: Host) -> Image | None:
     """Return the newest cached image of a host; None if there is none."""
     recipes = state_folder() / "images" / "recipes"
     links = [link for link in recipes.glob("*") if link.exists()]
+    architecture = architecture_of(host)
     for link in sorted(links, key=lambda each: each.lstat().st_mtime_ns, reverse=True):
         image = load_image(link.resolve().name)
+        if image.architecture is not architecture:
+            continue
         if isinstance(host, LocalHost):
             return image
         target = with_remote_paths(image)
@@ -284,8 +294,9 @@ def build_problems(recipe: Recipe | None = None) -> list[Problem]:
     if has_build_root():
         return problems
     recipe = recipe or guest_recipe()
-    tools = {"mmdebstrap": "mmdebstrap", "cc": "gcc libc6-dev"}
-    return [*problems, *find_missing_build_tools(tools), *(LINUX.problems() if recipe.server else ())]
+    tools = dict([("mmdebstrap", "mmdebstrap"), c_compiler(recipe.architecture)])
+    missing = [*emulation_problems(recipe.architecture), *find_missing_build_tools(tools)]
+    return [*problems, *missing, *(LINUX.problems() if recipe.server else ())]
 
 
 def build_fix(missing: Iterable[Problem]) -> str:
@@ -322,19 +333,21 @@ def _raise_problems(missing: list[Problem]) -> None:
         raise TareError(f"cannot build the image: {what}", build_fix(missing))
 
 
-def _compile(overlay: Path) -> None:
+def _compile(overlay: Path, architecture: Architecture) -> None:
     """Compile tare's C programs into `overlay`/usr/lib/tare."""
     target = overlay / "usr/lib/tare"
     target.mkdir(parents=True)
     for source in program_sources():
         if source.suffix == ".c":
-            compile_program(source, target / source.stem)
+            compile_program(source, target / source.stem, architecture)
 
 
-def compile_program(source: Path, binary: Path) -> None:
-    """Compile a C program of tare's, linked statically; raises TrialFailed."""
+def compile_program(source: Path, binary: Path, architecture: Architecture | None = None) -> None:
+    """Compile a C program of tare's, linked statically, by default for this machine; raises TrialFailed."""
+    compiler, packages = c_compiler(architecture or this_architecture())
+    install_packages(tuple(packages.split()))
     flags = ("-std=gnu11", "-O2", "-static", "-Wall", "-Wextra", "-Wpedantic", "-Werror")
-    build_host().run("cc", *flags, "-o", str(binary), str(source), "-lm", timeout=120)
+    build_host().run(compiler, *flags, "-o", str(binary), str(source), "-lm", timeout=120)
 
 
 def _bootstrap(recipe: Recipe, scratch: Path) -> None:
@@ -349,10 +362,14 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
         f"{query} > {scratch / 'packages.txt'}",
         f"rm -rf {dropped}",
     )
-    include = f"--include={','.join(filter(None, (*recipe.packages, recipe.kernel)))}"
-    options = ("--quiet", "--variant=minbase", include, *(f"--customize-hook={hook}" for hook in hooks))
+    packages = map(recipe.architecture.localize, filter(None, (*recipe.packages, recipe.kernel)))
+    # mmdebstrap would look for a registration of qemu-user with another name than ours.
+    kind = (f"--architectures={recipe.architecture.debian}", "--skip=check/qemu")
+    include = f"--include={','.join(packages)}"
+    options = ("--quiet", "--variant=minbase", *kind, include, *(f"--customize-hook={hook}" for hook in hooks))
     # Not in the state folder: apt downloads as the user `_apt`, who may not enter it.
-    with create_build_folder(Path(tempfile.gettempdir())) as download_folder:
+    downloads = create_build_folder(Path(tempfile.gettempdir()))
+    with downloads as download_folder, emulate_programs(recipe.architecture):
         command = (
             *DIE_WITH_PARENT_PREFIX,
             "env",

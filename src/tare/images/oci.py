@@ -17,19 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tare.model.architecture import Architecture
 from tare.model.errors import TareError
 from tare.model.image import ImageCommand
 
-# From names of `uname -m` to Go's names, which images use.
-ARCHITECTURES = {
-    "x86_64": "amd64",
-    "aarch64": "arm64",
-    "armv7l": "arm",
-    "i686": "386",
-    "ppc64le": "ppc64le",
-    "riscv64": "riscv64",
-    "s390x": "s390x",
-}
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PORT = re.compile(r"([0-9]{1,5})(?:/tcp)?")
@@ -125,10 +116,10 @@ def read_manifest(text: str | bytes) -> Manifest:
     return Manifest(_get_digest(fields["config"]), tuple(map(_parse_layer, layers)))
 
 
-def choose_platform(text: str | bytes, architecture: str) -> str:
+def choose_platform(text: str | bytes, architecture: Architecture) -> str:
     """Return the digest of the image for Linux on an architecture in an index; "" if the text is no index.
 
-    `architecture` is Go's name. Raises TareError if the index has no image for Linux on the architecture.
+    Raises TareError if the index has no image for Linux on the architecture.
     """
     entries = _parse_object(text, "manifest").get("manifests")
     if entries is None:
@@ -137,24 +128,24 @@ def choose_platform(text: str | bytes, architecture: str) -> str:
         raise TareError("the image is damaged: its index is no list of manifests", _DAMAGED)
     platforms = [entry["platform"] if isinstance(entry.get("platform"), dict) else {} for entry in entries]
     for entry, platform in zip(entries, platforms, strict=True):
-        if (platform.get("os"), platform.get("architecture")) == ("linux", architecture):
+        if (platform.get("os"), platform.get("architecture")) == ("linux", architecture.debian):
             return _get_digest(entry)
     offered = sorted({f"{each.get('os', '?')}/{each.get('architecture', '?')}" for each in platforms})
     raise TareError(
-        f"the image is for {', '.join(offered) or 'nothing'}, and this machine is linux/{architecture}",
-        f"build it for linux/{architecture}, too",
+        f"the image is for {', '.join(offered) or 'nothing'}, and the machine is linux/{architecture.debian}",
+        f"build it for linux/{architecture.debian}, too",
     )
 
 
-def refuse_other_platform(text: str | bytes, architecture: str) -> None:
+def refuse_other_platform(text: str | bytes, architecture: Architecture) -> None:
     """Raise TareError if an image's configuration is for another system than Linux on an architecture."""
     fields = _parse_object(text, "configuration")
     system, built_for = fields.get("os", ""), fields.get("architecture", "")
     if system != "linux":
         raise TareError(f"the image is for {system or 'no named system'}, not for Linux", "choose an image for Linux")
-    if built_for != architecture:
-        what = f"the image is for {built_for or 'no named architecture'}, and this machine is {architecture}"
-        raise TareError(what, f"build or choose it for linux/{architecture}")
+    if built_for != architecture.debian:
+        what = f"the image is for {built_for or 'no named architecture'}, and the machine is {architecture.debian}"
+        raise TareError(what, f"build or choose it for linux/{architecture.debian}")
 
 
 def read_configuration(text: str | bytes, passwd: str, group: str) -> Configuration:

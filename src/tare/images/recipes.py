@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tare.images.build_environment import build_host, program_folder
 from tare.images.micro import LINUX
 from tare.images.tree import TIME_OF_FILES
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.image import ImageSpec, Release
 from tare.plugins import registry
 from tare.plugins.technology import Technology
@@ -50,7 +51,7 @@ rm -rf "$PWD" /boot/initrd.img-*
 class Recipe:
     """Content of an image. Two recipes with the same `key` share a cached image.
 
-    If `kernel` is "", the image is a root file system without a disk.
+    If `kernel` is "", the image is a root file system without a disk. Packages have their names on x86-64.
     """
 
     release: Release = "bookworm"
@@ -59,6 +60,7 @@ class Recipe:
     modules: tuple[str, ...] = ("virtio_pci", "virtio_blk", "xen-blkfront", "virtio_net")  # for the disk and the card
     room_bytes: int = _GIB  # free space on its disk
     server: bool = True  # whether the image has tare's server `micro`
+    architecture: Architecture = field(default_factory=this_architecture)
 
     @property
     def build_bytes(self) -> int:
@@ -118,11 +120,18 @@ def sidecar_recipe(spec: ImageSpec) -> Recipe:
     return Recipe(spec.release, packages, kernel="", modules=(), room_bytes=0, server=False)
 
 
-def machine_recipe(technologies: Iterable[Technology] | None = None) -> Recipe:
-    """Return the recipe of outer machines for these technologies, by default for all that can be nested."""
+def machine_recipe(
+    technologies: Iterable[Technology] | None = None, architecture: Architecture | None = None
+) -> Recipe:
+    """Return the recipe of outer machines for these technologies, by default for all that can be nested.
+
+    `architecture` is this machine's by default.
+    """
+    architecture = architecture or this_architecture()
     chosen = registry.create_all("technologies") if technologies is None else technologies
-    packages = _union_of_packages(MACHINE_PACKAGES, (each.debian_packages for each in chosen if each.can_be_nested))
-    return Recipe(packages=packages, room_bytes=6 * _GIB, server=False)
+    nested = (each for each in chosen if each.can_be_nested and architecture in each.architectures)
+    packages = _union_of_packages(MACHINE_PACKAGES, (each.debian_packages for each in nested))
+    return Recipe(packages=packages, room_bytes=6 * _GIB, server=False, architecture=architecture)
 
 
 def program_sources() -> list[Path]:

@@ -25,7 +25,8 @@ from tare.hosts.local import LocalHost
 from tare.hosts.process import DIE_WITH_PARENT_PREFIX
 from tare.images.build_environment import build_host
 from tare.images.layers import UnpackedSize, check_unpacked_size, too_large_error
-from tare.images.oci import ARCHITECTURES, Manifest, choose_platform, read_manifest
+from tare.images.oci import Manifest, choose_platform, read_manifest
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import TareError, UsageError
 from tare.model.files import exists, is_file
 from tare.model.image import Image, ImageReference
@@ -107,21 +108,19 @@ class ImageFileUnavailable(ImageUnavailable):
     exit_code = 2
 
 
-def this_architecture() -> str:
-    """Return Go's name of this machine's architecture."""
-    return ARCHITECTURES.get(os.uname().machine, os.uname().machine)
-
-
-def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, str]:
+def find_image(
+    source: ImageReference, scratch: Path, architecture: Architecture | None = None
+) -> tuple[ImageReference, str]:
     """Return the first source (an engine's store or a registry) that has the image, and its digest there.
 
-    Raises TareError if no source has the image, with the reason of each.
+    The image is for `architecture`, by default this machine's. Raises TareError if no source has the image, with the
+    reason of each.
     """
     candidates = source.candidate_sources()
     refusals = []
     for candidate in candidates:
         try:
-            return candidate, resolve_digest(candidate, scratch)
+            return candidate, resolve_digest(candidate, scratch, architecture)
         except ImageUnavailable as error:
             refusals.append(error)
     if len(refusals) == 1:
@@ -130,7 +129,7 @@ def find_image(source: ImageReference, scratch: Path) -> tuple[ImageReference, s
     raise TareError(what, "build it as root, podman build or docker build: a user's Podman has a separate store")
 
 
-def resolve_digest(source: ImageReference, scratch: Path) -> str:
+def resolve_digest(source: ImageReference, scratch: Path, architecture: Architecture | None = None) -> str:
     """Return the digest of an image's manifest, or of the tar file of a root file system.
 
     A directory is first packed into a tar file. Raises TareError if the image does not exist or is too large.
@@ -146,12 +145,14 @@ def resolve_digest(source: ImageReference, scratch: Path) -> str:
         seconds=_INSPECT_SECONDS,
     )
     raw = output.stdout  # unchanged bytes, as their hash is the digest
-    if not choose_platform(raw, this_architecture()) and b'"layers"' in raw:
+    if not choose_platform(raw, architecture or this_architecture()) and b'"layers"' in raw:
         _check_declared_size(source, read_manifest(raw), scratch)
     return f"sha256:{hashlib.sha256(raw).hexdigest()}"
 
 
-def copy_to_layout(source: ImageReference, digest: str, scratch: Path) -> Path:
+def copy_to_layout(
+    source: ImageReference, digest: str, scratch: Path, architecture: Architecture | None = None
+) -> Path:
     """Copy an image into an OCI layout in `scratch`; return the layout's folder. Raises TareError."""
     layout = scratch / "layout"
     if not source.transport:
@@ -165,7 +166,8 @@ def copy_to_layout(source: ImageReference, digest: str, scratch: Path) -> Path:
         "--dest-compress-format=gzip",
         *_access_options(source, "--src-authfile", "--src-daemon-host"),
     )
-    _run_skopeo(source, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
+    platform = f"--override-arch={(architecture or this_architecture()).debian}"
+    _run_skopeo(source, platform, "copy", *options, origin, f"oci:{layout}:{_TAG}", seconds=_COPY_SECONDS)
     return layout
 
 

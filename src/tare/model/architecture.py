@@ -16,7 +16,7 @@ _ELF_MAGIC = b"\x7fELF"
 _ELF_MACHINE = slice(18, 20)  # of the header: e_machine, little-endian on both architectures
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # a constant: compared by identity, and known by its name
 class Architecture:
     """Architecture of a machine.
 
@@ -25,7 +25,9 @@ class Architecture:
     - QEMU's program is `qemu`, its machine without legacy devices `board`.
     - `console` is the serial port of such a machine in Linux; `early_console` has the words of the kernel's command
       line that print there from the start.
-    - `efi` is the suffix of UEFI programs, as in BOOTX64.EFI.
+    - `libvirt_features` are the features of such a machine in libvirt's XML.
+    - `efi` is the suffix of UEFI programs, as in BOOTX64.EFI, and `uefi` the firmware of UEFI, whose Debian package is
+      ovmf. A machine that `has_bios` boots from a disk without it.
     - `local_names` has the names of programs and Debian packages by their names on x86-64.
     """
 
@@ -37,8 +39,15 @@ class Architecture:
     board: str
     console: str
     early_console: str
+    libvirt_features: str
     efi: str
+    uefi: str
+    has_bios: bool
     local_names: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        """Return the kernel's name."""
+        return self.machine
 
     def localize(self, name: str) -> str:
         """Return the name that a program or a Debian package of x86-64 has here; several packages have spaces."""
@@ -59,7 +68,10 @@ X86_64 = Architecture(
     board="q35",
     console="ttyS0",
     early_console="earlyprintk=serial,ttyS0,115200",
+    libvirt_features="<acpi/><apic/>",
     efi="x64",
+    uefi="/usr/share/ovmf/OVMF.fd",
+    has_bios=True,
     local_names={},
 )
 ARM64 = Architecture(
@@ -72,7 +84,10 @@ ARM64 = Architecture(
     board="virt,gic-version=max",
     console="ttyAMA0",
     early_console="earlycon",
+    libvirt_features="<gic/>",  # ACPI would need UEFI
     efi="aa64",
+    uefi="/usr/share/qemu-efi-aarch64/QEMU_EFI.fd",
+    has_bios=False,
     local_names={
         "qemu-system-x86_64": "qemu-system-aarch64",
         "qemu-system-x86": "qemu-system-arm",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from tare.model.architecture import Architecture, this_architecture
 
 Release = Literal["bookworm", "trixie"]  # Debian releases that tare builds images from
 _REGISTRY = "docker://"
@@ -108,6 +110,7 @@ class Image:
     - `packages` has a line `name version` for each package.
     - A foreign image has an `origin`, its name with its digest. `start_command` is a prefix that runs a command under
       the image's configuration, `ports` are the exposed TCP ports, `stop_signal` ends the command.
+    - `architecture` is that of its programs and of its kernel.
     - `layer` is a directory with the files of a suite, which overlayfs puts over `root`; None without files. With a
       layer, archive and disk are built when the first technology needs them.
     """
@@ -125,6 +128,7 @@ class Image:
     ports: tuple[int, ...] = ()
     stop_signal: str = ""
     layer: Path | None = None
+    architecture: Architecture = field(default_factory=this_architecture)
 
     @property
     def layer_roots(self) -> tuple[Path, ...]:
@@ -154,7 +158,8 @@ class ImageSpec:
 
     `files` are pairs of an absolute path in the image and the path of a file or folder of this machine, which are added
     to the image. `mounts` are such pairs, too, but they hide what the image has there, as an engine's mounts do. In
-    place of a path of this machine, they may have one of `FOLDER_KINDS`.
+    place of a path of this machine, they may have one of `FOLDER_KINDS`. The `architecture` is that of the machine on
+    which the instances run.
     """
 
     release: Release = "bookworm"
@@ -162,6 +167,7 @@ class ImageSpec:
     files: tuple[tuple[str, str], ...] = ()
     source: ImageReference | None = None
     mounts: tuple[tuple[str, str], ...] = ()
+    architecture: Architecture = field(default_factory=this_architecture)
 
     def find_program(self, argv: tuple[str, ...]) -> tuple[str, ...]:
         """Return the program that a command line starts in the image, as a tuple of at most one word.

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
+from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host, HostCache
 from tare.hosts.ledger import Ledger
 from tare.hosts.network import Network
+from tare.model.architecture import ARM64, X86_64, Architecture
 from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -161,6 +163,7 @@ class Technology(ABC):
     - `needs`: the software that Debian does not package, as text for users; "" if Debian has everything.
     - `can_host`: other technologies can run in its instances.
     - `can_be_nested`: it can run in an instance of another technology, whose image then gets its packages.
+    - `architectures`: those on which it runs.
     - `packages`: Debian packages in addition to those of its `tools`.
     - `process_names`: processes that it starts for an instance, in addition to its `tools`.
     - `list_commands`: commands that print the names of the objects that it has created; `tare clean` and tests search
@@ -183,6 +186,7 @@ class Technology(ABC):
     needs: ClassVar[str] = ""
     can_host: ClassVar[bool] = False
     can_be_nested: ClassVar[bool] = False
+    architectures: ClassVar[tuple[Architecture, ...]] = (X86_64, ARM64)
     packages: ClassVar[tuple[str, ...]] = ()
     process_names: ClassVar[tuple[str, ...]] = ()
     list_commands: ClassVar[tuple[tuple[str, ...], ...]] = ()
@@ -334,11 +338,22 @@ def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{', '.join(names)} ({reason})" for reason, names in patterns.items()]
 
 
+def find_problems(technology: Technology, host: Host) -> Sequence[Problem]:
+    """Return the problems that prevent a start on the host, or the one that its architecture is another."""
+    here = architecture_of(host)
+    if here in technology.architectures:
+        return technology.problems(host)
+    known = " and ".join(each.title for each in technology.architectures)
+    return (Problem(f"it runs on {known} only, and the machine is {here.title}", "choose another stack"),)
+
+
 def find_missing_tools(host: Host, packages: Mapping[str, str]) -> tuple[Problem, ...]:
     """Return a problem for each missing tool, and one if tare is not root on the host.
 
-    `packages` has the Debian packages of each tool, separated by spaces.
+    `packages` has the Debian packages of each tool, separated by spaces, with the names on x86-64.
     """
+    localize = architecture_of(host).localize
+    packages = {localize(tool): localize(names) for tool, names in packages.items()}
     # One shell for all tools: over SSH, a command per tool would take a round trip each.
     script = '[ "$(id -u)" = 0 ] || echo root; for tool do command -v "$tool" >/dev/null || echo "$tool"; done'
     missing = host.run("sh", "-c", script, "sh", *packages, timeout=10).text.split()

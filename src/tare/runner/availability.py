@@ -16,7 +16,7 @@ from tare.model.errors import TareError
 from tare.model.trial import Problem, combined_fix
 from tare.plugins import registry
 from tare.plugins.descriptions import other_names
-from tare.plugins.technology import NEEDS_ROOT, Technology
+from tare.plugins.technology import NEEDS_ROOT, Technology, find_problems
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def _load_if_usable(name: str, host: Host, quick_only: bool) -> Technology | Non
         technology: Technology = registry.find("technologies", name)()
         runs_commands = technology.family != "unikernel" and not technology.provisions_machine
         fits = runs_commands and (technology.starts_quickly or not quick_only)
-        return technology if fits and not technology.problems(host) else None
+        return technology if fits and not find_problems(technology, host) else None
     except Exception:  # noqa: BLE001 - a plug-in breaks only itself
         return None
 
@@ -65,7 +65,7 @@ def check_technologies(host: Host, names: Iterable[str] | None = None) -> Iterat
     for name in registry.names("technologies") if names is None else names:
         try:
             technology = registry.find("technologies", name)()
-            problems = tuple(map(there.localize, technology.problems(host)))
+            problems = tuple(map(there.localize, find_problems(technology, host)))
             version = technology.version(host)
             advice = tuple(map(there.localize, technology.advice(host)))
             also = () if problems else other_names(type(technology), technology.variants(host))

@@ -44,7 +44,7 @@ from tare.runner.events import (
     as_step_reporter,
 )
 from tare.runner.loop import RemainingWork, RunLoop
-from tare.runner.machines import connect_machines, open_context
+from tare.runner.machines import connect_machines, find_target_architecture, open_context
 from tare.runner.prepare import (
     Problems,
     build_outer_image,
@@ -256,9 +256,11 @@ def execute(job: Job, observe: RunObserver) -> Stop:
         require_source_files(stack.override.apply_to_image(job.suite.image) for stack in job.suite.stacks)
         _remove_leftovers(say, observe)
         isolate_mounts()  # the kernel removes all mounts of this namespace if tare is killed
-        main = resolve_image(job.suite.image, job.suite.by_name.values(), say, before.image_origin if before else "")
+        origin = before.image_origin if before else ""
+        spec = replace(job.suite.image, architecture=find_target_architecture(job.suite.hosts.server))
+        main = resolve_image(spec, job.suite.by_name.values(), say, origin)
         suite = job.suite.configured_for(main)
-        by_stack = build_stack_images(suite, say, before)
+        by_stack = build_stack_images(suite, spec, say, before)
         check_programs(suite, main, by_stack)
         began, stop, left_seconds = monotonic(), None, job.budget_seconds
         while stop is None:
@@ -290,16 +292,18 @@ def _prepare_run(
     Yield the context, and the problems of the stacks that cannot run.
     """
     say, before, workloads = as_step_reporter(observe), writer.record, tuple(suite.by_name.values())
-    with _report_leftovers(observe), connect_machines(suite.hosts, main, suite.limits.cpus) as hosts:
+    architecture = find_target_architecture(suite.hosts.client)
+    client = resolve_client_root(workloads, suite.image.release, say, architecture=architecture)
+    with _report_leftovers(observe), connect_machines(suite.hosts, (main, client), suite.limits.cpus) as hosts:
         if suite.hosts.server is not None:
             require_control_groups(hosts.server)
             require_memory(suite, hosts.server)
         copy_to_server(hosts, (main, *by_stack.values()), say)
         unusable = find_unusable(suite.stacks, hosts.server, say)
         usable = [stack for stack in suite.stacks if stack.name not in unusable]
-        outer = build_outer_image(usable, say)
-        client = resolve_client_root(workloads, suite.image.release, say)
-        sidecars = resolve_sidecar_images(workloads, say, before.beside if before else {})
+        outer = build_outer_image(usable, main.architecture, say)
+        earlier = before.beside if before else {}
+        sidecars = resolve_sidecar_images(workloads, say, earlier, architecture=main.architecture)
         images = RunImages(main, client, outer, by_stack, sidecars)
         if suite.hosts.client is None:  # tare's work would disturb the instances on their CPUs
             os.sched_setaffinity(0, hosts.placement.client)

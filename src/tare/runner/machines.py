@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from tare.hosts.cgroups import restore_controllers
 from tare.hosts.exec import SUPERVISE, ExecHost, ensure_resident, fresh_root, mount_system_folders
-from tare.hosts.facts import is_emulated, read_clock, read_cores
+from tare.hosts.facts import architecture_of, is_emulated, read_clock, read_cores
 from tare.hosts.host import BOOT_ID, Host, HostCache
 from tare.hosts.ledger import Ledger, ledger_folder, state_folder
 from tare.hosts.local import LocalHost
@@ -22,11 +22,12 @@ from tare.hosts.lock import lock_remote_machine
 from tare.hosts.network import Network, create_local_network, create_routed_network, source_address
 from tare.hosts.ssh import SshHost, connect_machine
 from tare.images.image import copy_to_host
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import TareError, Unavailable
 from tare.model.image import Image
 from tare.model.machine import Facts, Hosts, SshTarget
 from tare.model.trial import Caution, Limits, LimitsSpec
-from tare.plugins.technology import ENVIRONMENT
+from tare.plugins.technology import ENVIRONMENT, find_problems
 from tare.runner.context import (
     CpuPlacement,
     InstanceSpec,
@@ -72,13 +73,17 @@ def create_client(
 
 
 @contextmanager
-def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: str = "") -> Iterator[RunHosts]:
+def connect_machines(
+    hosts: Hosts, images: Iterable[Image], cpus: int, provisioned_prefix: str = ""
+) -> Iterator[RunHosts]:
     """Context manager: connect to the machines of a run, lock them, and choose `cpus` CPUs for an instance.
+
+    `images` have tare's programs for the machines' architectures.
 
     Raises Unreachable, or TareError if a machine is locked by another run or named twice.
     """
     prefix = provisioned_prefix or _name_prefix(hosts)
-    supervisor = image.root / SUPERVISE[1:]
+    supervisors = [image.root / SUPERVISE[1:] for image in images]
     ledger = Ledger(ledger_folder() / f"{prefix}-sockets.jsonl")
     known: dict[SshTarget, Host] = {}
     with ExitStack() as stack:
@@ -86,7 +91,7 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
             if target is not None and target not in known:
                 socket = f"/run/{prefix}-{len(known)}.ssh"
                 stack.enter_context(ledger.register_undo("rm", "-f", socket))
-                known[target] = stack.enter_context(connect_machine(LocalHost(), target, socket, supervisor))
+                known[target] = stack.enter_context(connect_machine(LocalHost(), target, socket, *supervisors))
                 if provisioned_prefix:  # no other run knows a provisioned server, and the clients are locked already
                     continue
                 is_another = stack.enter_context(lock_remote_machine(known[target], target.ssh))
@@ -100,6 +105,16 @@ def connect_machines(hosts: Hosts, image: Image, cpus: int, provisioned_prefix: 
         server, client, *extra = map(host, (hosts.server, hosts.client, *hosts.extra_clients))
         placement = assign_cpus((server, client, *extra), cpus, client_is_local=hosts.server == hosts.client)
         yield RunHosts(hosts, server, client, placement, tuple(extra), provisioned_prefix)
+
+
+def find_target_architecture(target: SshTarget | None) -> Architecture:
+    """Return the architecture of a machine of a run, before its image is built; None stands for this machine."""
+    if target is None:
+        return this_architecture()
+    socket = f"/run/{_name_prefix(Hosts(target))}-architecture.ssh"
+    ledger = Ledger(ledger_folder() / f"{_name_prefix(Hosts(target))}-architecture.jsonl")
+    with ledger.register_undo("rm", "-f", socket), connect_machine(LocalHost(), target, socket) as host:
+        return architecture_of(host)
 
 
 def assign_cpus(hosts: Sequence[Host], count: int, *, client_is_local: bool = True) -> CpuPlacement:
@@ -195,13 +210,16 @@ def _create_provisioner(
     @contextmanager
     def provision(target: SshTarget, spec: InstanceSpec) -> Iterator[RunContext]:
         inner = spec.stack[:-1]
-        reached = Hosts(target, hosts.targets.client, hosts.targets.extra_clients)
-        with connect_machines(reached, images.main, len(hosts.placement.server), _name_prefix(reached)) as machines:
+        reached, programs = (
+            Hosts(target, hosts.targets.client, hosts.targets.extra_clients),
+            (images.main, images.client),
+        )
+        with connect_machines(reached, programs, len(hosts.placement.server), _name_prefix(reached)) as machines:
             on_provisioned(machines.server.facts())
             # Without images of sidecar services: they cannot run on a provisioned machine.
             needed = RunImages(images.main, images.client, images.outer if len(inner) > 1 else None, images.by_stack)
             with open_context(machines, needed, limits, sampling) as context:
-                if problems := tuple(inner[-1].problems(context.host)):
+                if problems := tuple(find_problems(inner[-1], context.host)):
                     what = "; ".join(problem.what for problem in problems)
                     raise Unavailable(f"in the layer {inner[-1].name}: {what}", problems[0].fix)
                 prepare_stack(context, context.create_spec(*inner), lambda _: None)

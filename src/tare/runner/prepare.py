@@ -10,11 +10,13 @@ from tare.hosts.host import Host
 from tare.images.foreign_images import find_missing_programs, resolve_image
 from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import machine_recipe
+from tare.model.architecture import Architecture
 from tare.model.errors import Fault, SuiteError, to_tare_error
 from tare.model.image import Image, ImageSpec
 from tare.model.run_folder import RunRecord
 from tare.model.trial import Problem
 from tare.model.units import format_size
+from tare.plugins.technology import find_problems
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack
@@ -24,8 +26,8 @@ Say = Callable[[str], None]
 Problems = Mapping[str, tuple[Problem, ...]]  # by the name of the stack that cannot run
 
 
-def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) -> dict[str, Image]:
-    """Return the per-stack images by stack; build those that are not cached.
+def build_stack_images(suite: Suite, main: ImageSpec, say: Say, before: RunRecord | None = None) -> dict[str, Image]:
+    """Return the per-stack images by stack, which override the image `main`; build those that are not cached.
 
     A resumed run (`before` is its record) gets the same images again. Raises TareError if an image lacks a program of
     a workload.
@@ -36,7 +38,7 @@ def build_stack_images(suite: Suite, say: Say, before: RunRecord | None = None) 
     for stack in suite.measured_stacks:
         if stack.override.source is None:
             continue
-        spec = stack.override.apply_to_image(suite.image)
+        spec = stack.override.apply_to_image(main)
         if spec not in known:
             origin = before.own.get(stack.name, {}).get("image", "") if before else ""
             known[spec] = resolve_image(spec, workloads, say, origin)
@@ -89,11 +91,11 @@ def copy_to_server(hosts: RunHosts, images: Iterable[Image], say: Say) -> None:
             copy_to_host(hosts.server, image)
 
 
-def build_outer_image(stacks: Iterable[Stack], say: Say) -> Image | None:
+def build_outer_image(stacks: Iterable[Stack], architecture: Architecture, say: Say) -> Image | None:
     """Return the image of outer machines; None if tare boots no outer machine in any stack."""
     nested = [stack for stack in stacks if len(stack.layers) - stack.layers[-1].provisions_machine > 1]
     inner = [layer for stack in nested for layer in stack.layers[:-1]]
-    return ensure_image(say, machine_recipe(inner)) if nested else None
+    return ensure_image(say, machine_recipe(inner, architecture)) if nested else None
 
 
 def prepare_stacks(context: RunContext, stacks: Iterable[Stack], say: Say) -> Problems:
@@ -129,6 +131,6 @@ def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None
 
     def check(stack: Stack) -> Sequence[Problem]:
         say(f"checking {stack.name}")
-        return localize_problems(host, stack.layers[-1].problems(host))
+        return localize_problems(host, find_problems(stack.layers[-1], host))
 
     return problems_by_stack(stacks, check)

@@ -95,6 +95,6 @@ class Firecracker(monitors.DirectBoot):
         kernel = boot_media.ensure_elf_kernel(host, launch.image)
         initrd = boot_media.make_initrd(host, launch.image, *boot_media.MMIO_DRIVERS)
         # The guest powers off by the keyboard controller, and must not probe for PCI.
-        words = f"{guest.command_line(launch)} reboot=k pci=off"
+        words = f"{guest.command_line(launch, console='ttyS0')} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}
         return monitors.firecracker_configuration(launch, devices.card, source, {"root": devices.disk})

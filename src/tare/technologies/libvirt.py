@@ -111,6 +111,7 @@ class Libvirt(monitors.DirectBoot):
         """Return the domain's description in libvirt's XML."""
         cpus, memory = launch.limits.cpus, launch.limits.memory_bytes >> 20
         pins = "".join(f"<vcpupin vcpu='{number}' cpuset='{cpu}'/>" for number, cpu in enumerate(cpus))
+        architecture = launch.image.architecture
         mode = "host-passthrough" if self.type == "kvm" else "maximum"
         # As root and without relabeling, because libvirt's user for machines cannot read the image's files.
         return f"""<domain type='{self.type}'>
@@ -119,12 +120,12 @@ class Libvirt(monitors.DirectBoot):
   <vcpu cpuset='{launch.cpu_list}'>{len(cpus)}</vcpu>
   <cputune>{pins}<emulatorpin cpuset='{launch.cpu_list}'/></cputune>
   <os>
-    <type arch='x86_64' machine='q35'>hvm</type>
+    <type arch='{architecture.machine}' machine='{architecture.board.partition(",")[0]}'>hvm</type>
     <kernel>{boot_media.unpacked_kernel_path(launch.image)}</kernel>
     <initrd>{launch.image.initrd}</initrd>
     <cmdline>{escape(guest.command_line(launch))}</cmdline>
   </os>
-  <features><acpi/><apic/></features>
+  <features>{architecture.libvirt_features}</features>
   <cpu mode='{mode}'/>
   <on_reboot>destroy</on_reboot>
   <devices>

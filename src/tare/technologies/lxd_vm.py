@@ -55,7 +55,7 @@ class LxdVm(Lxd):
     can_be_nested = False
     has_volumes = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_media.EFI_TOOLS, **monitors.KVM_TOOLS}
-    packages = ("lxd-agent", "lxd-client", "ovmf", *boot_media.EFI_STUB.values())
+    packages = ("lxd-agent", "lxd-client", "ovmf", boot_media.EFI_STUB_PACKAGE)
     can_host = True
     tested = "emulated"
     network_path = "tap"
@@ -63,7 +63,7 @@ class LxdVm(Lxd):
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return missing tools or files, or the problem of the daemon, of its QEMU driver, or of KVM."""
         missing = find_missing_tools(host, self._installed_tools(host))
-        missing = missing or boot_media.find_missing_files(host, boot_media.EFI_STUB) or self.engine_problems(host)
+        missing = missing or boot_media.find_missing_efi_stub(host) or self.engine_problems(host)
         if not missing and "qemu" not in query_daemon(host, find_client(host), "/1.0")["environment"]["driver"].split(
             " | "
         ):

@@ -82,7 +82,7 @@ class Qemu(monitors.DirectBoot, Snapshots):
             launch.timeline.mark("started")
             machine = self.machine_options(launch, guest.Devices(disk, tap, volume=volume))
             control = ("-chardev", f"pipe,id=monitor,path={monitor}", "-mon", "chardev=monitor,mode=readline")
-            command = (kvm.PROGRAM, *self.acceleration, *machine, "-append", command_line, *control)
+            command = (launch.image.architecture.qemu, *self.acceleration, *machine, "-append", command_line, *control)
             if snapshot:
                 command = (*command, "-incoming", f"exec:cat {shlex.quote(str(snapshot / _MEMORY))}")
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
@@ -111,7 +111,7 @@ class Qemu(monitors.DirectBoot, Snapshots):
     def machine_options(self, launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
         """Return QEMU's options for the board, its devices, the kernel and the initial RAM disk."""
         return (
-            *("-M", "q35", *common_options(launch, devices, "if=virtio", "if=virtio")),
+            *("-M", launch.image.architecture.board, *common_options(launch, devices, "if=virtio", "if=virtio")),
             *("-device", f"virtio-net-pci,netdev=net0,mac={launch.network.instance_mac},romfile="),
             *("-initrd", str(launch.image.initrd)),
         )

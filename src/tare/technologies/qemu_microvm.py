@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tare.guests import boot_media, guest, kvm
+from tare.guests import boot_media, guest
 from tare.hosts.host import Host
+from tare.model.architecture import X86_64
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
@@ -30,13 +31,14 @@ class QemuMicrovm(Qemu):
     title = "QEMU microvm"
     isolation = Isolation("own kernel", "a guest on few virtual devices")
     kvm_alternative = "use qemu-microvm-tcg"
+    architectures = (X86_64,)
     tools: ClassVar[Mapping[str, str]] = {**Qemu.tools, **boot_media.ELF_TOOLS}
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return missing tools, the problem of KVM, or that of a QEMU without this board."""
         if problems := super().problems(host):
             return problems
-        boards = host.run(kvm.PROGRAM, "-M", "help", timeout=20, check=False).text
+        boards = host.run(X86_64.qemu, "-M", "help", timeout=20, check=False).text
         return () if re.search(r"^microvm\b", boards, re.MULTILINE) else (_NO_BOARD,)
 
     def prepare_image(self, host: Host, image: Image) -> None:

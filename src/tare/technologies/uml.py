@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from tare.guests import guest, monitors
 from tare.hosts.host import Host
+from tare.model.architecture import X86_64
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -38,6 +39,7 @@ class Uml(Technology):
     name = "uml"
     title = "User-mode Linux"
     family = "type 2"
+    architectures = (X86_64,)
     isolation = Isolation(
         "shared kernel", "a Linux kernel as an unfiltered process: root in it reaches the machine's kernel"
     )

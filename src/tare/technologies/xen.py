@@ -17,6 +17,7 @@ from typing import Literal
 
 from tare.guests import guest, monitors
 from tare.hosts.host import Host, Process
+from tare.model.architecture import X86_64
 from tare.model.errors import TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -73,6 +74,7 @@ class Xen(Technology):
     name = "xen"
     title = "Xen"
     family = "type 1"
+    architectures = (X86_64,)  # on arm64, Xen has neither PV nor this way to boot
     starts_quickly = False
     isolation = Isolation("own kernel", "a guest on a hypervisor below the machine's kernel")
     needs = "a machine that runs Xen"

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from tare.guests.user_files import disk_fault, kernel_fault
+from tare.model.architecture import ARM64, X86_64
 
 BOOT_SECTOR = b"\xeb\x63".ljust(510, b"\0") + b"\x55\xaa"
 
@@ -27,26 +28,36 @@ def linux() -> bytes:
     ids=["linux", "64", "32", "multi"],
 )
 def test_a_kernel_for_a_pc_has_no_fault(kernel: bytes) -> None:
-    assert kernel_fault(kernel) is None
+    assert kernel_fault(kernel, X86_64) is None
 
 
 @pytest.mark.parametrize(
     ("kernel", "what"),
     [
-        (elf(183), "it is made for AArch64, not for x86"),
-        (elf(22, ">"), "it is made for S/390, not for x86"),
-        (elf(258), "it is made for processor 258, not for x86"),
-        (b"MZ".ljust(56, b"\0") + b"ARM\x64", "it is made for AArch64, not for x86"),
+        (elf(183), "it is made for arm64, and the machine is x86-64"),
+        (elf(22, ">"), "it is made for S/390, and the machine is x86-64"),
+        (elf(258), "it is made for processor 258, and the machine is x86-64"),
+        (b"MZ".ljust(56, b"\0") + b"ARM\x64", "it is made for arm64, and the machine is x86-64"),
         (b"\x1f\x8b\x08", "it is compressed with gzip"),
-        (b"#!/bin/sh\n", "it is not a kernel: neither Linux's for x86, nor ELF, nor multiboot"),
-        (b"", "it is not a kernel: neither Linux's for x86, nor ELF, nor multiboot"),
+        (b"#!/bin/sh\n", "it is not a kernel: neither Linux's, nor ELF, nor multiboot"),
+        (b"", "it is not a kernel: neither Linux's, nor ELF, nor multiboot"),
     ],
 )
 def test_what_is_no_kernel_for_a_pc_is_named(kernel: bytes, what: str) -> None:
-    fault = kernel_fault(kernel)
+    fault = kernel_fault(kernel, X86_64)
     assert fault is not None
     assert fault[0] == what
     assert fault[1]
+
+
+def test_a_kernel_for_arm64_fits_an_arm64_machine_only() -> None:
+    image = b"MZ".ljust(56, b"\0") + b"ARM\x64"
+    assert kernel_fault(image, ARM64) is None
+    assert kernel_fault(elf(183), ARM64) is None
+    assert kernel_fault(linux(), ARM64) == (
+        "it is made for x86-64, and the machine is arm64",
+        "name a kernel for this machine",
+    )
 
 
 @pytest.mark.parametrize(

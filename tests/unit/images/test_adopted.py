@@ -239,7 +239,7 @@ def test_accounts_behind_a_link_are_not_read(name: str, adopt: Adopt, tmp_path: 
 @only_root
 def test_an_image_for_another_machine_is_refused_before_it_is_unpacked(adopt: Adopt, tmp_path: Path) -> None:
     made = layout(tmp_path / "other", layer(file("a")), platform=("linux", "s390x"))
-    with pytest.raises(TareError, match=f"^oci:{made}:latest: the image is for s390x, and this machine is "):
+    with pytest.raises(TareError, match=f"^oci:{made}:latest: the image is for s390x, and the machine is "):
         adopt(reference=ImageReference("oci:", f"{made}:latest"))
 
 

@@ -18,6 +18,7 @@ from tare.images.oci import (
     refuse_other_platform,
     serialize_configuration,
 )
+from tare.model.architecture import X86_64
 from tare.model.errors import TareError
 from tare.model.image import ImageCommand
 
@@ -161,17 +162,17 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("system", "architecture", "says"),
     [
-        ("linux", "arm64", "is for arm64, and this machine is amd64"),
+        ("linux", "arm64", "is for arm64, and the machine is amd64"),
         ("windows", "amd64", "is for windows, not for Linux"),
         ("", "", "is for no named system, not for Linux"),
-        ("linux", "", "is for no named architecture, and this machine is amd64"),
+        ("linux", "", "is for no named architecture, and the machine is amd64"),
     ],
 )
 def test_an_image_for_another_machine_is_refused(system: str, architecture: str, says: str) -> None:
     text = json.dumps({"os": system, "architecture": architecture})
     with pytest.raises(TareError, match=f"^the image {says}$"):
-        refuse_other_platform(text, "amd64")
-    refuse_other_platform('{"os": "linux", "architecture": "amd64"}', "amd64")
+        refuse_other_platform(text, X86_64)
+    refuse_other_platform('{"os": "linux", "architecture": "amd64"}', X86_64)
 
 
 def index(*platforms: tuple[str, str]) -> str:
@@ -184,18 +185,18 @@ def index(*platforms: tuple[str, str]) -> str:
 
 def test_of_several_the_one_for_this_machine_is_chosen() -> None:
     assert (
-        choose_platform(index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64")), "amd64")
+        choose_platform(index(("windows", "amd64"), ("linux", "arm64"), ("linux", "amd64")), X86_64)
         == f"sha256:{2:064}"
     )
-    assert choose_platform('{"layers": []}', "amd64") == ""
+    assert choose_platform('{"layers": []}', X86_64) == ""
     with pytest.raises(
-        TareError, match=r"^the image is for linux/arm64, windows/amd64, and this machine is linux/amd64"
+        TareError, match=r"^the image is for linux/arm64, windows/amd64, and the machine is linux/amd64"
     ):
-        choose_platform(index(("windows", "amd64"), ("linux", "arm64")), "amd64")
+        choose_platform(index(("windows", "amd64"), ("linux", "arm64")), X86_64)
     with pytest.raises(TareError, match=f"^{DAMAGED}its index is no list of manifests"):
-        choose_platform('{"manifests": [1]}', "amd64")
+        choose_platform('{"manifests": [1]}', X86_64)
     with pytest.raises(TareError, match=r"^the image is for nothing, "):
-        choose_platform('{"manifests": []}', "amd64")
+        choose_platform('{"manifests": []}', X86_64)
 
 
 def test_a_manifest_names_its_parts_and_their_sizes() -> None:

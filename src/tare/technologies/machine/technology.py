@@ -3,16 +3,16 @@
 tare boots any system: another distribution, NetBSD or FreeBSD, an appliance, a cloud image, a golden image. It never
 writes to your files: each machine gets an overlay of the disk, or a copy if the monitor has no overlays. Either the
 client measures a service that the machine starts by itself, as with a unikernel, or tare logs in over SSH and runs any
-workload in the machine. With a login, the system must be Linux on x86-64, and the user must be root or may use sudo
-without a password. The programs of a workload must be on the disk: tare only copies its programs to the machine.
+workload in the machine. With a login, the system must be Linux, and the user must be root or may use sudo without a
+password. The programs of a workload must be on the disk: tare only copies its programs to the machine.
 
 The machine has one network card. By default, it requests its address by DHCP from dnsmasq, which tare runs. Otherwise,
 its system sets the address: 198.18.0.10/24 with the gateway 198.18.0.1, unless the machine under test has a route
 there, or the values of `{address}`, `{netmask}`, `{prefix}` and `{gateway}` in `arguments`.
 
-Limits: the machine has one disk and one card, and SeaBIOS unless `firmware` is set. A reboot ends the machine.
-Firecracker only boots kernels, and Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has the SHA-256 of
-each file.
+Limits: the machine has one disk and one card, and on x86-64 a BIOS (SeaBIOS) unless `firmware` is set. A reboot ends
+the machine. Firecracker only boots kernels, and Cloud Hypervisor a kernel or a firmware, both with KVM. The proof has
+the SHA-256 of each file.
 
 Settings, in which paths are on the machine under test or on this one:
 
@@ -42,6 +42,7 @@ from pydantic import Field
 from tare.guests import boot_media, ssh_login, user_files
 from tare.guests.user_files import DiskFormat
 from tare.guests.user_guest import QEMU, QEMU_TOOLS, UserGuest, UserGuestBoot
+from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
@@ -69,7 +70,7 @@ class UserMachine(UserGuest):
     packages = (*monitors.DHCP_TOOLS.values(), *ssh_login.TOOLS.values(), "xorriso")
     starts_quickly = False
     tests_path = "tests/contract/test_machine.py"
-    board = "q35"
+    board = ""
     kvm_alternative = 'use monitor = "qemu-tcg"'
     image_description = "a disk or kernel"
     example_settings = 'monitor = "qemu-tcg", disk = "PATH" and service = "nginx" or user = "root"'
@@ -169,11 +170,13 @@ class UserMachine(UserGuest):
 
     def file_problems(self, host: Host) -> tuple[Problem, ...]:
         """Return the faults of a kernel and a disk that exist, by their first bytes."""
-        boots = not (self.kernel or self.firmware)
+        architecture, boots = architecture_of(host), not (self.kernel or self.firmware)
         faults: list[tuple[str, user_files.FileFault]] = []
+        if boots and not architecture.has_bios:
+            return (Problem(f"a disk boots by UEFI on {architecture.title}", user_files.uefi_hint(architecture)),)
         if self.kernel:
             header = user_files.read_header(host, self.kernel, self.name)
-            faults.append((self.kernel, user_files.kernel_fault(header)))
+            faults.append((self.kernel, user_files.kernel_fault(header, architecture)))
         if self.disk:
             header = user_files.read_header(host, self.disk, self.name)
             faults.append((self.disk, user_files.disk_fault(header, self.disk_format, boots)))

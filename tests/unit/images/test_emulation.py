@@ -1,0 +1,101 @@
+"""Programs for arm64 on this machine: the kernel starts qemu-user for them while an image is built, and not after."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tare.hosts.ledger import read_pending_undos
+from tare.images import emulation
+from tare.images.emulation import emulate_programs, emulation_problems
+from tare.model.architecture import ARM64, X86_64, this_architecture
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may register an emulator"),
+    pytest.mark.skipif(this_architecture() is not X86_64, reason="the other architecture is arm64 here"),
+]
+needs_emulator = pytest.mark.skipif(
+    not (shutil.which("qemu-aarch64-static") and shutil.which("aarch64-linux-gnu-gcc")),
+    reason="qemu-user-static or gcc-aarch64-linux-gnu is not installed",
+)
+FOLDER = "/proc/sys/fs/binfmt_misc"
+
+
+def registered() -> list[str]:
+    script = f"mount -t binfmt_misc none {FOLDER} && ls {FOLDER}"
+    listed = subprocess.run(("unshare", "--mount", "sh", "-c", script), capture_output=True, text=True, check=True)
+    return sorted(listed.stdout.split())
+
+
+@contextmanager
+def somebody_elses(flags: str) -> Iterator[None]:
+    """Register qemu-user as another program would, with a name of its own."""
+    line = (
+        r":other-arm:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00"
+        r":\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:/usr/bin/qemu-aarch64-static:"
+    )
+    script = f'mount -t binfmt_misc none {FOLDER}; printf %s "$1" >{FOLDER}/'
+    inside = ("unshare", "--mount", "sh", "-ec")
+    subprocess.run((*inside, f"{script}register", "sh", line + flags), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run((*inside, f"{script}other-arm", "sh", "-1"), check=True)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program for arm64, linked statically."""
+    source = tmp_path / "answer.c"
+    source.write_text("int main(void) { return 42; }\n")
+    subprocess.run(("aarch64-linux-gnu-gcc", "-static", "-o", tmp_path / "answer", source), check=True)
+    return tmp_path / "answer"
+
+
+@needs_emulator
+def test_programs_run_until_the_build_ends(program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    before = registered()
+    with emulate_programs(ARM64):
+        assert subprocess.run((program,), check=False).returncode == 42
+        assert len(read_pending_undos(tmp_path / "ledger")) == 1  # so that `tare clean` ends it if tare is killed
+    assert registered() == before
+    with pytest.raises(OSError, match="Exec format error"):
+        subprocess.run((program,), check=False)
+
+
+@needs_emulator
+def test_a_registration_of_somebody_else_is_used_and_stays(program: Path) -> None:
+    with somebody_elses("F"):
+        before = registered()
+        with emulate_programs(ARM64):
+            assert subprocess.run((program,), check=False).returncode == 42
+            assert registered() == before
+        assert registered() == before
+
+
+@needs_emulator
+def test_a_registration_that_needs_the_emulator_in_the_image_is_hidden(
+    program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    with somebody_elses(""):
+        before = registered()
+        with emulate_programs(ARM64):
+            assert registered() == sorted([*before, "tare-aarch64"])
+            assert subprocess.run((program,), check=False).returncode == 42
+        assert registered() == before
+
+
+def test_a_machine_without_an_emulator_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emulation.shutil, "which", lambda _: None)
+    (problem,) = emulation_problems(ARM64)
+    assert problem.what == "qemu-aarch64-static is not installed"
+    assert problem.fix == "apt-get install qemu-user-static"
+    assert emulation_problems(X86_64) == []
