@@ -25,6 +25,8 @@ _IN_BINFMT = ("unshare", "--mount", "sh", "-ec", f'mount -t binfmt_misc none {_F
 _LIST = 'for entry in *; do case $entry in register | status) ;; *) cat "$entry"; echo ;; esac; done'
 _REGISTER = "printf %s '{line}' >register"
 _UNREGISTER = "[ ! -e {name} ] || echo -1 >{name}"
+# Since Linux 6.7, registrations end with the last mount.
+_STAY_MOUNTED = "echo mounted; exec cat"
 _HEADER = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x02\0"
 _MASK = b"\xff" * 7 + b"\0" + b"\xff" * 8 + b"\xfe\xff\xff\xff"  # any ABI; programs and position-independent programs
 
@@ -46,8 +48,10 @@ def emulate_programs(architecture: Architecture) -> Iterator[None]:
     fields = ("", name, "M", "", _escape(magic), _escape(_MASK), _find_emulator(architecture), "F")
     unregister = (*_IN_BINFMT, _UNREGISTER.format(name=name))
     ledger = Ledger(ledger_folder() / f"{name}.jsonl")
-    with ledger.register_undo(*unregister):
+    hold = _HOST.spawn(*_IN_BINFMT, _STAY_MOUNTED, die_with_parent=True)
+    with ledger.register_undo(*unregister), hold as mounted:
         try:
+            mounted.read_line(_SECONDS)
             _HOST.run(*unregister, timeout=_SECONDS)  # that of a killed build
             _HOST.run(*_IN_BINFMT, _REGISTER.format(line=":".join(fields)), timeout=_SECONDS)
         except TrialFailed as error:

@@ -58,6 +58,7 @@ def _describe_plugin(plugin_type: registry.PluginType, name: str) -> dict[str, A
             "isolation": technology.isolation.level,
             "isolates": technology.isolation.reason,
             "needs": ", ".join((*technology.debian_packages, *filter(None, (plugin.needs,)))),
+            "architectures": [architecture.title for architecture in plugin.architectures],
             "tested": _TEST_LABELS.get(getattr(plugin, "tested", ""), ""),
             "also": list(other_names(plugin)),
             "hosts": plugin.can_host,
@@ -90,7 +91,7 @@ def description_lines(plugin_type: registry.PluginType, name: str) -> Iterator[s
     if plugin_type == "technologies":
         isolation = f"{entry['isolation']} ({entry['isolates']})"
         rest = {"Family": entry["family"], "Isolation": isolation, "Needs": entry["needs"]}
-        rest["Also named"] = ", ".join(entry["also"])
+        rest |= {"Architectures": ", ".join(entry["architectures"]), "Also named": ", ".join(entry["also"])}
     else:
         metrics = "; ".join(
             f"{metric['name']} in {metric['unit']}, {metric['better']} is better" for metric in entry["metrics"]

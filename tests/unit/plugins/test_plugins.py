@@ -184,6 +184,7 @@ def test_a_package_of_others_adds_a_technology(
         "isolates": "a guest",
         "differs": dict(KERNEL_DIFFERENCES),
         "needs": "",
+        "architectures": ["x86-64", "arm64"],
         "tested": "on the real thing",
         "also": [],
         "hosts": False,

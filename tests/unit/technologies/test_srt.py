@@ -29,16 +29,6 @@ FOUND = f"""{PACKAGE}
 """
 
 
-@dataclass(frozen=True)
-class Answering(LocalHost):
-    """A host on which every command prints this."""
-
-    text: str
-
-    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
-        return Output(argv, 0, self.text.encode(), b"", timeout)
-
-
 def test_all_folders_of_the_programs_are_mounted_and_nothing_else() -> None:
     options = parse_programs(FOUND).mount_options
     assert set(options[0::3]) == {"--ro-bind"}
@@ -84,7 +74,6 @@ def test_the_outermost_folder_of_packages_has_all_that_srt_imports(path: str, mo
 
 
 def test_an_srt_of_another_kind_is_a_problem() -> None:
-    assert Srt().problems(Answering("srt\n"))[0].fix.startswith("npm install --global @anthropic-ai/sandbox-runtime@")
     other = "\n".join(("/usr/bin/srt", *FOUND.splitlines()[1:]))
 
     @dataclass(frozen=True)
@@ -93,6 +82,16 @@ def test_an_srt_of_another_kind_is_a_problem() -> None:
             return Output(argv, 0, other.encode() if "ldd" in argv[2] else b"", b"", timeout)
 
     assert [each.what for each in Srt().problems(Other())] == ["/usr/bin/srt is not in an npm package"]
+
+
+def test_a_machine_without_srt_is_told_how_to_install_it() -> None:
+    @dataclass(frozen=True)
+    class Without(LocalHost):
+        def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002, ARG002
+            return Output(argv, 0, b"srt\n" if argv[-1] == "srt" else b"", b"", timeout)
+
+    (problem,) = Srt().problems(Without())
+    assert problem.fix.startswith("npm install --global @anthropic-ai/sandbox-runtime@")
 
 
 def test_a_missing_program_leaves_an_empty_line_in_its_place() -> None:
