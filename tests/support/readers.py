@@ -139,7 +139,7 @@ def _of_runs(folder: Path) -> Iterator[tuple[str, Reader]]:
     profiled = SAMPLES / "profile"
     yield (
         "bpftrace",
-        Reader(lambda data: parse_trace_counts(_text(data), 1.0), _contents(sorted(profiled.glob("*.jsonl")))),
+        Reader(lambda data: parse_trace_counts(_text(data), 1.0, X86_64), _contents(sorted(profiled.glob("*.jsonl")))),
     )
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from tare.features.advise.profiler.bpftrace_output import (
     ATTACHED_SECONDS,
     CALL_SECONDS,
-    NUMBERS,
     SOCKET,
     is_tick,
     parse_cost,
@@ -31,7 +30,9 @@ from tare.features.advise.profiler.bpftrace_output import (
     parse_trace_counts,
 )
 from tare.features.advise.profiler.profile import RECEIVING, SENDING, STARTING, TraceCounts
+from tare.features.advise.profiler.system_calls import numbers_of
 from tare.hosts.host import Host, Process
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import TareError, TimedOut, TrialFailed
 
 PROGRAM = "bpftrace"
@@ -53,7 +54,8 @@ _LOW_PRIORITY_COMMAND = ("sh", "-c", '{ echo 10 > /proc/self/autogroup; } 2>/dev
 _MAP_KEYS_VARIABLE = "BPFTRACE_MAP_KEYS_MAX=16384"  # processes and threads to follow; the default is 4096
 
 _FILE_CALLS = RECEIVING | SENDING | {"accept", "accept4", "connect"}  # their first argument is an open file
-FAULTS = ("exceptions:page_fault_user", "exceptions:page_fault_kernel")
+# Only x86 has tracepoints for page faults; on it, this event counts as many (6,976 of a program and of the kernel).
+_FAULTS = "software:page-faults:1"
 PACKETS = "net:net_dev_queue"
 # A bridge hands a packet on to its port, which has a handler: the packet counts once.
 _PACKET = "if ((uint64)((struct sk_buff *)args->skbaddr)->dev->rx_handler == 0) { @packets = sum(@weight); }"
@@ -110,7 +112,6 @@ def find_uncountable(available: frozenset[str], has_btf: bool) -> tuple[str, ...
     """Return a text for each figure that cannot be counted with these tracepoints, or without type information."""
     without_btf = "packets, and which reads and writes are of files, pipes or the network: the kernel has no BTF"
     uncountable = [] if has_btf else [without_btf]
-    uncountable += [] if available >= {*FAULTS} else ["page faults: the kernel has no tracepoint for them"]
     uncountable += [] if PACKETS in available else ["packets: the kernel has no tracepoint for them"]
     return tuple(uncountable)
 
@@ -118,25 +119,28 @@ def find_uncountable(available: frozenset[str], has_btf: bool) -> tuple[str, ...
 def find_tracepoints() -> frozenset[str]:
     """Return the tracepoints that the program uses and this machine has."""
     return frozenset(
-        event
-        for event in (*_NEEDED_TRACEPOINTS, *FAULTS, PACKETS)
-        if Path(EVENTS_FOLDER, event.replace(":", "/")).is_dir()
+        event for event in (*_NEEDED_TRACEPOINTS, PACKETS) if Path(EVENTS_FOLDER, event.replace(":", "/")).is_dir()
     )
 
 
-def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool, schedule: CountingSchedule) -> str:
+def build_program(
+    pids: Sequence[int],
+    available: frozenset[str],
+    has_btf: bool,
+    schedule: CountingSchedule,
+    architecture: Architecture,
+) -> str:
     """Return the bpftrace program that counts for these processes and their descendants.
 
     Without type information (`has_btf`), it counts no packets and no types of files. bpftrace attaches probes in the
     order of the program, so that all probes are attached when the first slot begins.
     """
     filters = f"/@member[pid] && {_IN_WINDOW}/"
-    faults = (f"tracepoint:{event} {filters} {{ @faults = sum(@weight); }}" for event in FAULTS if event in available)
     packets = [f"tracepoint:{PACKETS} {filters} {{ {_PACKET} }}"] if has_btf and PACKETS in available else []
     # A thread that is still runnable has the state 0, or 256 if another thread preempted it.
     waits = "(args->prev_state & 0xff) > 0"
     # A new process or thread returns from the call that made it, with 0.
-    born = f"(args->ret == 0 && ({_one_of_condition(STARTING)}))"
+    born = f"(args->ret == 0 && ({_one_of_condition(STARTING, architecture)}))"
     return "\n".join(
         (
             _BEGIN + " ".join(f"@member[(uint64){pid}] = 1;" for pid in pids) + " }",
@@ -144,10 +148,10 @@ def build_program(pids: Sequence[int], available: frozenset[str], has_btf: bool,
             "tracepoint:sched:sched_process_exit { delete(@member[tid]); delete(@at[tid]); }",
             "tracepoint:sched:sched_process_exec /@member[pid]/ { @programs = count(); }",
             f"tracepoint:sched:sched_switch {filters} {{ @switches[{waits}] = sum(@weight); }}",
-            *faults,
+            f"{_FAULTS} {filters} {{ @faults = sum(@weight); }}",
             *packets,
             f"tracepoint:raw_syscalls:sys_exit /@at[tid] || {born}/ {{ {_exit_probe_code(has_btf)} }}",
-            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter_code(has_btf)} }}",
+            f"tracepoint:raw_syscalls:sys_enter /@member[pid]/ {{ {_enter_code(has_btf, architecture)} }}",
             f"interval:ms:{round(1000 * _SLOT_SECONDS)} {{ {_slot_code(schedule)} }}",
             f"END {{ clear(@member); clear(@at); {'clear(@kind); ' if has_btf else ''}}}",
         )
@@ -174,13 +178,13 @@ def _slot_code(schedule: CountingSchedule) -> str:
     )
 
 
-def _file_type_code() -> str:
+def _file_type_code(architecture: Architecture) -> str:
     """Return the code that stores the type of the open file that is a call's first argument."""
     # Pointer arithmetic, because bpftrace indexes arrays only by literals.
     files = "(uint64)((struct task_struct *)curtask)->files->fdt->fd"
     family = "((struct socket *)$file->private_data)->sk->__sk_common.skc_family"
     return (
-        f"if ({_one_of_condition(_FILE_CALLS)}) {{"
+        f"if ({_one_of_condition(_FILE_CALLS, architecture)}) {{"
         f" $file = (struct file *)*(uint64 *)({files} + 8 * args->args[0]);"
         " $kind = (uint64)($file->f_inode->i_mode & 0xf000);"
         f" if ($kind == {SOCKET}) {{ $kind += (uint64){family}; }}"
@@ -188,10 +192,10 @@ def _file_type_code() -> str:
     )
 
 
-def _enter_code(has_btf: bool) -> str:
+def _enter_code(has_btf: bool, architecture: Architecture) -> str:
     # CPUs that add to @sum at the same time lose some of it. It only places windows: @total and @entered lose none.
     counted = "@at[tid] = nsecs; @entered = sum(@weight); @sum++;"
-    return f"@total = count(); if ({_IN_WINDOW}) {{ {_file_type_code() if has_btf else ''}{counted} }}"
+    return f"@total = count(); if ({_IN_WINDOW}) {{ {_file_type_code(architecture) if has_btf else ''}{counted} }}"
 
 
 def _exit_probe_code(has_btf: bool) -> str:
@@ -210,11 +214,10 @@ def _exit_probe_code(has_btf: bool) -> str:
     )
 
 
-def _one_of_condition(calls: Collection[str]) -> str:
+def _one_of_condition(calls: Collection[str], architecture: Architecture) -> str:
     """Return the condition that a call is one of these, as comparisons of ranges: the code runs at every call."""
-    numbers = sorted(NUMBERS[call] for call in calls)
     ranges: list[list[int]] = []
-    for number in numbers:
+    for number in numbers_of(calls, architecture):
         if ranges and number == ranges[-1][1] + 1:
             ranges[-1][1] = number
         else:
@@ -257,7 +260,7 @@ class BpftraceCounter:
                 self._lines.append(self._process.read_line(_LINE_TIMEOUT_SECONDS).text)
         text = "\n".join(self._lines)
         self.cost_seconds = parse_cost(text)
-        return parse_trace_counts(text, seconds, self._source)
+        return parse_trace_counts(text, seconds, this_architecture(), self._source)
 
 
 @contextmanager

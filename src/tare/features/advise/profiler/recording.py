@@ -32,6 +32,7 @@ from tare.features.advise.profiler.bpftrace import (
 from tare.features.advise.profiler.profile import FORMAT, Counts, Profile, TraceCounts, Unit, Usage
 from tare.hosts.cgroups import CountingGroup
 from tare.hosts.host import Host, Process
+from tare.model.architecture import this_architecture
 from tare.model.errors import TareError, TimedOut, TrialFailed
 from tare.model.units import format_duration
 from tare.telemetry.instance_reader import InstanceReader
@@ -106,7 +107,9 @@ class ProfileRecorder:
             else:
                 self.say(f"starting {PROGRAM}, which takes a second, and more on a busy machine")
                 try:
-                    counter = stack.enter_context(run_bpftrace(self.host, build_program(pids, known, typed, schedule)))
+                    counter = stack.enter_context(
+                        run_bpftrace(self.host, build_program(pids, known, typed, schedule, this_architecture()))
+                    )
                     begun = CountingSession(counter, find_uncountable(known, typed))
                 except TareError as error:
                     begun = CountingSession(missing=(_UNCOUNTED_PREFIX + str(error),))
