@@ -36,8 +36,7 @@ def qemu_version(host: Host) -> str:
 def problems(host: Host, alternative: str = "use qemu-tcg") -> tuple[Problem, ...]:
     """Return the problem that prevents the use of KVM on a host, or (); `alternative` is the first part of its hint."""
     if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code:
-        hint = "load kvm_intel or kvm_amd, or turn on nesting on the machine around this one"
-        return (Problem("no /dev/kvm", f"{hint}; without KVM, {alternative}"),)
+        return (Problem("no /dev/kvm", f"{architecture_of(host).kvm_fix}; without KVM, {alternative}"),)
     image = find_image_on(host)
     if is_pvm(host) and not (image and _is_built_for_pvm(host, image)):
         return pvm_problems(alternative)

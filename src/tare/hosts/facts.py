@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+from tare.hosts.arm_cpus import EMULATED, name_chip, name_cores
 from tare.hosts.host import Host
 from tare.model.architecture import Architecture, find_architecture, this_architecture
 from tare.model.errors import TrialFailed
@@ -24,6 +25,7 @@ CgroupVersion = Literal["v2", "v1", "hybrid", "none"]
 CLOCK_SOURCES = "/sys/devices/system/clocksource/clocksource0"
 _EMULATED = "/etc/tare-emulated"
 _COMMAND_LINE = "/proc/cmdline"
+_CHIP = "/sys/devices/soc0/family"
 _BOOTED = re.compile(r"^btime (\d+)$", re.MULTILINE)
 _CLOCK_SECONDS = 3  # tolerance between two `btime` values of one kernel, which computes them from two clocks
 
@@ -31,17 +33,25 @@ _CLOCK_SECONDS = 3  # tolerance between two `btime` values of one kernel, which 
 _FIRMWARE_NAMES = (
     ("virtualbox", "virtualbox"),
     ("vmware", "vmware"),
-    ("virtual machine", "hyper-v"),
+    ("microsoft corporation virtual machine", "hyper-v"),
     ("xen", "xen"),
     ("bochs", "bochs"),
     ("bhyve", "bhyve"),
     ("parallels", "parallels"),
+    ("apple virtualization", "apple"),
     ("kvm", "kvm"),
     ("qemu", "qemu"),
     ("amazon ec2", "kvm"),
     ("google compute engine", "kvm"),
     ("openstack", "kvm"),
 )
+
+# Arm guests without firmware tables have a device tree, whose node of a hypervisor names these.
+_TREE = "/proc/device-tree"
+_TREE_NAMES = (("xen", "xen"), ("vmware", "vmware"), ("linux,kvm", "kvm"))
+_BOARD = f"{_TREE}/compatible"
+_QEMU_NODE = f"{_TREE}/fw-cfg@9020000/compatible"  # of QEMU's machine `virt`
+_RANDOM_NUMBERS = "/sys/bus/platform/devices/smccc_trng/modalias"  # a service of KVM to guests since Linux 5.12
 
 _CLOCK_NAMES = {
     "kvm-clock": "kvm",
@@ -64,11 +74,14 @@ _CLOCK_READINGS = 7  # of which the one with the shortest round trip counts
 
 @dataclass(frozen=True)
 class Cpuinfo:
-    """Content of /proc/cpuinfo: `model` is "" and `cpus` 0 if unknown; `hypervisor` is True in an x86 guest."""
+    """Content of /proc/cpuinfo: `model` is "" and `cpus` 0 if unknown.
+
+    `hypervisor` is True in an x86 guest, False on another x86 machine, and None if CPUs have no flag for it.
+    """
 
     model: str
     cpus: int
-    hypervisor: bool
+    hypervisor: bool | None
     architecture: str
     microcode: str = ""
 
@@ -100,7 +113,7 @@ def parse_cpuinfo(text: str) -> Cpuinfo:
     flags = _first_field(text, "flags").split()
     cpus = len(re.findall(r"^processor\s*:\s*\d+\s*$", text, re.MULTILINE))
     model, microcode = _cpu_model(text), _first_field(text, "microcode")
-    return Cpuinfo(model, cpus, "hypervisor" in flags, _architecture(text, flags), microcode)
+    return Cpuinfo(model, cpus, "hypervisor" in flags if flags else None, _architecture(text, flags), microcode)
 
 
 def _first_field(text: str, name: str) -> str:
@@ -109,12 +122,14 @@ def _first_field(text: str, name: str) -> str:
 
 
 def _cpu_model(text: str) -> str:
+    cores = name_cores(text)
+    # A kernel for 32-bit programs has the name of the architecture, some vendors' kernels that of the chip.
+    if cores and re.match(r"ARMv\d|$", _first_field(text, "model name")):
+        return cores
     for name in ("model name", "cpu model", "uarch", "cpu"):  # in this order: RISC-V has `uarch`, POWER only `cpu`
         if model := _first_field(text, name):
             return " ".join(model.split())
-    # 64-bit Arm has only numbers, which together identify the core.
-    implementer, part = _first_field(text, "CPU implementer"), _first_field(text, "CPU part")
-    return f"Arm implementer {implementer} part {part}" if implementer and part else ""
+    return ""
 
 
 def _architecture(text: str, flags: list[str]) -> str:
@@ -192,13 +207,20 @@ def read_facts(read: Read) -> Facts:
         kernel=read("/proc/sys/kernel/osrelease").strip(),
         architecture=read("/proc/sys/kernel/arch").strip() or cpuinfo.architecture,
         operating_system=parse_os_release(read("/etc/os-release")),
-        cpu_model=cpuinfo.model,
+        cpu_model=_read_cpu_model(read, cpuinfo),
         cpus=cpuinfo.cpus or len(read_cpus(read)),
         memory_bytes=parse_meminfo(read("/proc/meminfo")).total_bytes or 0,
         clock_source=read(f"{CLOCK_SOURCES}/current_clocksource").strip(),
         virtualization=read_virtualization(read, cpuinfo),
         microcode=cpuinfo.microcode,
     )
+
+
+def _read_cpu_model(read: Read, cpuinfo: Cpuinfo) -> str:
+    """Return the name of the CPU; on Arm with that of its chip if the firmware tells it."""
+    if cpuinfo.hypervisor is not None:
+        return cpuinfo.model
+    return name_chip(cpuinfo.model, f"{_read_firmware(read, 'sys_vendor', 'product_name')} {read(_CHIP).strip()}")
 
 
 def architecture_of(host: Host) -> Architecture:
@@ -219,18 +241,39 @@ def read_virtualization(read: Read, cpuinfo: Cpuinfo) -> str:
 def read_hypervisor(read: Read, cpuinfo: Cpuinfo) -> str:
     """Return the name of the hypervisor under a host; "" if there is none.
 
-    x86 guests have a CPU flag for a hypervisor. Arm guests have only their firmware tables.
+    x86 guests have a CPU flag for a hypervisor. Arm guests have only their firmware tables or their device tree.
     """
     kind = read("/sys/hypervisor/type").strip()
     if kind == "xen":
         # Xen's first domain sees the firmware of the physical machine, so check this file before the firmware.
         return "xen"
-    firmware = " ".join(read(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "bios_vendor"))
+    firmware = _read_firmware(read, "sys_vendor", "product_name", "bios_vendor")
     named = name_hypervisor(firmware, read(f"{CLOCK_SOURCES}/available_clocksource"))
     if cpuinfo.hypervisor:
         return named or "unknown hypervisor"
     # Clouds rent out bare metal under the same firmware names: on x86 only the flag proves a hypervisor.
-    return "" if cpuinfo.architecture in {"x86_64", "i686"} else named
+    return "" if cpuinfo.hypervisor is False else _read_arm_hypervisor(read, cpuinfo, firmware, named)
+
+
+def _read_firmware(read: Read, *names: str) -> str:
+    """Return these entries of the firmware tables, in one line; "" without firmware tables."""
+    return " ".join(" ".join(read(f"/sys/class/dmi/id/{name}") for name in names).split())
+
+
+def _read_arm_hypervisor(read: Read, cpuinfo: Cpuinfo, firmware: str, named: str) -> str:
+    """Return the hypervisor's name on an architecture whose CPUs have no flag for it; "" if there is none.
+
+    `named` is the name from the firmware tables. A guest of QEMU without KVM's services is emulated.
+    """
+    # Read all files first: a fleet fetches only files that are read where all are empty.
+    tree, board, qemu, service = map(read, (f"{_TREE}/hypervisor/compatible", _BOARD, _QEMU_NODE, _RANDOM_NUMBERS))
+    if tree:
+        return next((name for word, name in _TREE_NAMES if word in tree), "unknown hypervisor")
+    if ".metal" in firmware:  # bare metal of Amazon EC2
+        return ""
+    if "linux,dummy-virt" in board:  # of QEMU, Firecracker and Cloud Hypervisor
+        named = "qemu" if qemu else "kvm"
+    return "kvm" if named == "qemu" and service and EMULATED not in cpuinfo.model else named
 
 
 def is_emulated(host: Host) -> bool:
@@ -246,7 +289,7 @@ def name_hypervisor(firmware_text: str, clock_sources_text: str) -> str:
 
     The name for QEMU is `kvm` only if KVM's clock is available, because an emulated machine has the same firmware.
     """
-    lower = firmware_text.lower()
+    lower = " ".join(firmware_text.lower().split())
     by_firmware = next((name for word, name in _FIRMWARE_NAMES if word in lower), "")
     by_clock = next((_CLOCK_NAMES[clock] for clock in clock_sources_text.split() if clock in _CLOCK_NAMES), "")
     return by_clock or by_firmware if by_firmware == "qemu" else by_firmware or by_clock

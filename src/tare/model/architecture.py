@@ -28,6 +28,7 @@ class Architecture:
     - `libvirt_features` are the features of such a machine in libvirt's XML.
     - `efi` is the suffix of UEFI programs, as in BOOTX64.EFI, and `uefi` the firmware of UEFI, whose Debian package is
       ovmf. A machine that `has_bios` boots from a disk without it.
+    - `kvm_fix` tells how to get a missing /dev/kvm.
     - `local_names` has the names of programs and Debian packages by their names on x86-64.
     """
 
@@ -43,6 +44,7 @@ class Architecture:
     efi: str
     uefi: str
     has_bios: bool
+    kvm_fix: str
     local_names: Mapping[str, str]
 
     def __repr__(self) -> str:
@@ -72,6 +74,7 @@ X86_64 = Architecture(
     efi="x64",
     uefi="/usr/share/ovmf/OVMF.fd",
     has_bios=True,
+    kvm_fix="load kvm_intel or kvm_amd, or turn on nesting on the machine around this one",
     local_names={},
 )
 ARM64 = Architecture(
@@ -88,6 +91,7 @@ ARM64 = Architecture(
     efi="aa64",
     uefi="/usr/share/qemu-efi-aarch64/QEMU_EFI.fd",
     has_bios=False,
+    kvm_fix="use a machine that starts Linux at EL2, such as bare metal: most virtual machines do not",
     local_names={
         "qemu-system-x86_64": "qemu-system-aarch64",
         "qemu-system-x86": "qemu-system-arm",

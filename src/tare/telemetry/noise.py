@@ -222,7 +222,9 @@ def clock_source(read: Read) -> Noise:
         return Noise("clock source", clock, "noisy", text, "find in `dmesg` why the kernel rejected tsc")
     if clock:
         text = "Reading this clock may need a system call, which costs more in some stacks than in others."
-        return Noise("clock source", clock, "watch", text, "use tsc if available_clocksource offers it")
+        return Noise(
+            "clock source", clock, "watch", text, "use tsc (arm64: arch_sys_counter) if available_clocksource offers it"
+        )
     return _unknown_noise("clock source", f"{CLOCK_SOURCES}/current_clocksource cannot be read.")
 
 

@@ -45,6 +45,27 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     return found
 
 
+@dataclass(frozen=True)
+class ArmMachine(LocalHost):
+    """An arm64 machine without /dev/kvm."""
+
+    def run(self, *argv: str, timeout: float, input: bytes | Path = b"", check: bool = True) -> Output:  # noqa: A002
+        lacks = argv == ("test", "-w", "/dev/kvm")
+        return super().run("false" if lacks else argv[0], *argv[1:], timeout=timeout, input=input, check=check)
+
+    def read(self, path: str) -> str:
+        return "aarch64\n" if path == "/proc/sys/kernel/arch" else super().read(path)
+
+
+def test_a_missing_kvm_has_the_fix_of_the_architecture() -> None:
+    (problem,) = kvm.problems(ArmMachine(), "use qemu-tcg")
+    assert problem.what == "no /dev/kvm"
+    assert problem.fix == (
+        "use a machine that starts Linux at EL2, such as bare metal: most virtual machines do not;"
+        " without KVM, use qemu-tcg"
+    )
+
+
 def instance(proof: dict[str, str]) -> Instance:
     return Instance("tare-1", None, "198.18.0.10", "tap", tuple, proof)
 

@@ -44,13 +44,6 @@ def test_cpuinfo_of_a_guest_has_model_cpus_and_hypervisor() -> None:
     )
 
 
-def test_cpuinfo_of_arm_gives_the_numbers_of_the_core() -> None:
-    text = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n"
-    assert parse_cpuinfo(text) == Cpuinfo(
-        "Arm implementer 0x41 part 0xd0c", 1, hypervisor=False, architecture="aarch64"
-    )
-
-
 def test_meminfo_is_read_in_bytes() -> None:
     assert parse_meminfo(sample("meminfo")) == Memory(25325268992, 24840204288, 0, 0)
 
