@@ -1,11 +1,12 @@
 """Programs of another architecture on this machine: qemu-user, which the kernel starts for them (binfmt_misc).
 
 Installing packages in an image runs their programs. The registration holds for the whole machine, and ends with the
-build; one that the machine already has is used as it is.
+build; one that the machine already has is used as it is. Builds that run at the same time have one each.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ _FOLDER = "/proc/sys/fs/binfmt_misc"
 # In a private mount namespace, as most machines have nothing mounted there, or an automount of systemd's.
 _IN_BINFMT = ("unshare", "--mount", "sh", "-ec", f'mount -t binfmt_misc none {_FOLDER}; cd {_FOLDER}; eval "$1"', "sh")
 # The kernel opens the interpreter at once (F), so that it needs not be in the image.
-_LIST = 'for entry in *; do case $entry in register | status) ;; *) cat "$entry"; echo ;; esac; done'
+_LIST = 'for entry in *; do case $entry in register | status | tare-*) ;; *) cat "$entry"; echo ;; esac; done'
 _REGISTER = "printf %s '{line}' >register"
 _UNREGISTER = "[ ! -e {name} ] || echo -1 >{name}"
 # Since Linux 6.7, registrations end with the last mount.
@@ -44,7 +45,7 @@ def emulate_programs(architecture: Architecture) -> Iterator[None]:
     if architecture is this_architecture() or _is_registered(architecture):
         yield
         return
-    name, magic = f"tare-{architecture.machine}", _HEADER + architecture.elf.to_bytes(2, "little")
+    name, magic = f"tare-{architecture.machine}-{os.getpid()}", _HEADER + architecture.elf.to_bytes(2, "little")
     fields = ("", name, "M", "", _escape(magic), _escape(_MASK), _find_emulator(architecture), "F")
     unregister = (*_IN_BINFMT, _UNREGISTER.format(name=name))
     ledger = Ledger(ledger_folder() / f"{name}.jsonl")
@@ -52,7 +53,6 @@ def emulate_programs(architecture: Architecture) -> Iterator[None]:
     with ledger.register_undo(*unregister), hold as mounted:
         try:
             mounted.read_line(_SECONDS)
-            _HOST.run(*unregister, timeout=_SECONDS)  # that of a killed build
             _HOST.run(*_IN_BINFMT, _REGISTER.format(line=":".join(fields)), timeout=_SECONDS)
         except TrialFailed as error:
             hint = "take the image from a machine of that architecture: tare image --archives FOLDER, there and here"

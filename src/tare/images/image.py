@@ -47,6 +47,7 @@ from tare.plugins.technology import INIT
 
 _HOST = LocalHost()
 _BUILD_SECONDS = 900.0
+_EMULATED_BUILD_SECONDS = 4 * _BUILD_SECONDS  # qemu-user unpacks and configures the packages
 _REMOTE_IMAGES = Path("/var/lib/tare/images")  # on another host
 _DISK = "root.ext4"
 BASE = "base"  # symbolic link in the folder of an image with a layer, to the image below the layer
@@ -378,7 +379,9 @@ def _bootstrap(recipe: Recipe, scratch: Path) -> None:
             "mmdebstrap",
             *options,
         )
-        build_host().run(*command, recipe.release, str(scratch / "root.tar"), timeout=_BUILD_SECONDS)
+        emulated = recipe.architecture is not this_architecture()
+        timeout = _EMULATED_BUILD_SECONDS if emulated else _BUILD_SECONDS
+        build_host().run(*command, recipe.release, str(scratch / "root.tar"), timeout=timeout)
     shutil.rmtree(scratch / "overlay")
 
 

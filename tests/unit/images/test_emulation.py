@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from binfmt import FOLDER, registered
 
 from tare.hosts.ledger import read_pending_undos
 from tare.images.emulation import emulate_programs, emulation_problems
@@ -23,13 +24,6 @@ needs_emulator = pytest.mark.skipif(
     not (shutil.which("qemu-aarch64-static") and shutil.which("aarch64-linux-gnu-gcc")),
     reason="qemu-user-static or gcc-aarch64-linux-gnu is not installed",
 )
-FOLDER = "/proc/sys/fs/binfmt_misc"
-
-
-def registered() -> list[str]:
-    script = f"mount -t binfmt_misc none {FOLDER} && ls {FOLDER}"
-    listed = subprocess.run(("unshare", "--mount", "sh", "-c", script), capture_output=True, text=True, check=True)
-    return sorted(listed.stdout.split())
 
 
 @contextmanager
@@ -97,7 +91,7 @@ def test_a_registration_that_needs_the_emulator_in_the_image_is_hidden(
     with somebody_elses(""):
         before = registered()
         with emulate_programs(ARM64):
-            assert registered() == sorted([*before, "tare-aarch64"])
+            assert registered() == sorted([*before, f"tare-aarch64-{os.getpid()}"])
             assert subprocess.run((program,), check=False).returncode == 42
         assert registered() == before
 
