@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from calls import NothingLeft
+from contract_stacks import ASKED, MACHINE, STACKS, TECHNOLOGIES, variants
 from own_testbed import spec_of
 from todays import todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
@@ -28,26 +29,22 @@ from tare.hosts.host import Host
 from tare.hosts.ledger import Ledger
 from tare.hosts.local import isolate_mounts
 from tare.images.image import ensure_image
-from tare.images.recipes import client_recipe
+from tare.images.recipes import client_recipe, guest_recipe
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.image import Image
-from tare.model.machine import Hosts, SshTarget
+from tare.model.machine import Hosts
 from tare.model.trial import LimitsSpec
 from tare.plugins import registry
 from tare.plugins.instance import Instance
 from tare.plugins.technology import Technology
 from tare.runner.context import RunContext, RunImages, TelemetryConfig
 from tare.runner.layers import StartedLayers, start_stack
-from tare.runner.machines import connect_machines, open_context
+from tare.runner.machines import connect_machines, find_target_architecture, open_context
 from tare.runner.trial_log import TrialLog
 from tare.technologies.kubernetes.technology import Kubernetes
 
-_NAMED = os.environ.get("TARE_TEST_MACHINE", "")
-ASKED = os.environ.get("TARE_TEST_TECHNOLOGIES", "native").split(",")
-# On the node of a cluster (tests/lab/cluster.py), the tests are of pods alone, one for each of these RuntimeClasses.
-# Several of them are alive together on a node that may have two CPUs.
+# Several pods are alive together on a node that may have two CPUs.
 _LITTLE = {"container": {"resources": {"requests": {"cpu": "50m"}}}}
-CLASSES = tuple(os.environ.get("TARE_TEST_CLASSES", "").split())
-MACHINE = SshTarget(_NAMED, os.environ.get("TARE_TEST_SSH_CONFIG", "")) if _NAMED else None
 # What could be left on a machine over SSH; what engines make once and keep is their own.
 _STATE = f"""
 ip -o link | cut -d : -f 2
@@ -62,38 +59,20 @@ pgrep -l '^({"|".join(sorted(registry.process_names()))})$'
 true
 """
 PORT = 16379
-# Sandboxes that Debian does not package, and those that take long: `make test-sandboxes` has them in the contract, too.
-_SANDBOXES = {"nsjail", "podman-rootless", "qemu-microvm-tcg", "sandlock", "srt", "youki"}
-_LEFT_OUT = set() if os.environ.get("TARE_TEST_SANDBOXES") else _SANDBOXES
 
 
-def _variants(name: str) -> list[str]:
-    """Name a technology once for each network that it can be given, such as `docker:bridge`; gVisor of today, too."""
-    if name == "gvisor" and MACHINE is None:
-        return ["gvisor", "gvisor:today"]
-    if name == "containerd" and MACHINE is None:
-        return ["containerd", "containerd:gvisor"]
-    if name == "kubernetes":
-        return [f"kubernetes:{each}" for each in CLASSES] or [name]
-    network = typing.get_type_hints(registry.find("technologies", name)).get("network")
-    return [f"{name}:{each}" for each in typing.get_args(network)] or [name]
+@pytest.fixture(scope="session")
+def architecture() -> Architecture:
+    """The architecture of the machine of the tests."""
+    return find_target_architecture(MACHINE)
 
 
-def _has_the_contract(found: type[Technology]) -> bool:
-    """Return whether these tests are for it.
-
-    What the tests only meet as a stand-in, or in the lab, would be skipped everywhere by hundreds of tests, which says
-    nothing: see tests/unit/technologies and tests/lab. Others say that their tests are elsewhere, as unikernels do,
-    which have no inside. On a machine over SSH, those that are asked for.
-    """
-    if MACHINE:
-        return found.family != "unikernel" and found.name in ASKED
-    if CLASSES:
-        return found.name == "kubernetes"
-    return found.tested == "real" and found.tests_path == "tests/contract" and found.name not in _LEFT_OUT
-
-
-TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))
+@pytest.fixture(scope="session")
+def image(architecture: Architecture, request: pytest.FixtureRequest) -> Image:
+    """The image of all usual workloads, for the machine of the tests."""
+    if architecture is this_architecture():
+        return typing.cast("Image", request.getfixturevalue("image"))
+    return ensure_image(print, replace(guest_recipe(), architecture=architecture))
 
 
 @pytest.fixture
@@ -111,12 +90,13 @@ def _own_mounts() -> None:
 
 
 @pytest.fixture(scope="module")
-def testbed(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
+def testbed(image: Image, architecture: Architecture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
     """The testbed of a run, made as `tare run` makes it."""
+    client = ensure_image(print, replace(client_recipe(), architecture=architecture))
     sampling = TelemetryConfig(tmp_path_factory.mktemp("run") / "telemetry")
     with (
         connect_machines(Hosts(MACHINE, MACHINE), (image,), 1) as hosts,
-        open_context(hosts, RunImages(image, ensure_image(print, client_recipe())), LimitsSpec(), sampling) as context,
+        open_context(hosts, RunImages(image, client), LimitsSpec(), sampling) as context,
     ):
         yield context
 
@@ -129,7 +109,7 @@ def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> N
     return functools.partial(_nothing_left_on, request.getfixturevalue("testbed").host)
 
 
-@pytest.fixture(scope="module", params=[stack for name in TECHNOLOGIES for stack in _variants(name)])
+@pytest.fixture(scope="module", params=STACKS)
 def technology(request: pytest.FixtureRequest, testbed: RunContext) -> Technology:
     return _made(request.param, testbed.host)
 
@@ -139,7 +119,7 @@ def every_usable(testbed: RunContext) -> tuple[Technology, ...]:
     """All technologies that run here on the real thing, once for each network that they can be given."""
     found = []
     for name, kind in own("technologies").items():
-        for variant in _variants(name) if kind.tested == "real" else ():
+        for variant in variants(name) if kind.tested == "real" else ():
             with suppress(pytest.skip.Exception):
                 made = _made(variant, testbed.host)
                 found.append(replace(made, pod=_LITTLE) if isinstance(made, Kubernetes) else made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from contract_stacks import ONE_EACH
 from own_testbed import spec_of
 
 from tare.model.trial import Mark
@@ -15,7 +16,7 @@ from tare.runner.context import RunContext
 from tare.runner.extra_instances import ExtraInstances
 from tare.workloads.exec import Exec
 
-pytestmark = pytest.mark.machine
+pytestmark = [pytest.mark.machine, pytest.mark.parametrize("technology", ONE_EACH, indirect=True)]
 
 SLOW_START = (Mark("requested", 0.0), Mark("ready", 60.0))  # an emulated guest among others
 

@@ -7,10 +7,12 @@ from typing import Literal
 
 import pytest
 from calls import NothingLeft
+from contract_stacks import ONE_EACH
 from own_testbed import spec_of
 
 from tare.hosts.exec import ExecHost
 from tare.model.errors import TrialFailed, Unavailable
+from tare.plugins import registry
 from tare.plugins.snapshots import Snapshots
 from tare.plugins.technology import Technology
 from tare.plugins.workload import ExtraInstance, MeasurementContext
@@ -23,16 +25,17 @@ from tare.workloads.restore import Restore
 
 pytestmark = pytest.mark.machine
 
+RESTORED = [
+    stack for stack in ONE_EACH if issubclass(registry.find("technologies", stack.partition(":")[0]), Snapshots)
+]
+each_restored = pytest.mark.parametrize("technology", RESTORED, indirect=True)
 CHANGED, TEXT = "/srv/tare-changed", "by the first instance"
 
 
 @pytest.fixture
 def setup(testbed: RunContext, technology: Technology) -> MeasurementContext:
     """What the workload gets to measure with; it starts its instances itself."""
-    if not isinstance(technology, Snapshots):
-        with pytest.raises(Unavailable, match="it has no snapshots that tare can take"):
-            reject_unsupported([technology], Restore())
-        pytest.skip(f"{technology.name}: no snapshots, which is refused")
+    assert isinstance(technology, Snapshots)
     if problems := technology.snapshot_problems(testbed.host):
         pytest.skip(f"{technology.name}: {problems[0].what}")
     log = TrialLog()
@@ -42,6 +45,13 @@ def setup(testbed: RunContext, technology: Technology) -> MeasurementContext:
     return MeasurementContext(instance, testbed.client, tuple(log.marks), instance_starter=starter)
 
 
+@pytest.mark.parametrize("stack", [stack for stack in ONE_EACH if stack not in RESTORED])
+def test_a_technology_without_snapshots_refuses_the_workload(stack: str) -> None:
+    with pytest.raises(Unavailable, match="it has no snapshots that tare can take"):
+        reject_unsupported([registry.find("technologies", stack.partition(":")[0])()], Restore())
+
+
+@each_restored
 @pytest.mark.parametrize("server", ["redis", "python"])
 def test_a_restored_server_has_all_data_and_nothing_is_left(
     setup: MeasurementContext, server: Literal["redis", "python"], nothing_left: NothingLeft
@@ -53,6 +63,7 @@ def test_a_restored_server_has_all_data_and_nothing_is_left(
     assert values["snapshot"] > (4 << 20 if server == "redis" else 1 << 20)
 
 
+@each_restored
 def test_a_snapshot_has_the_changed_files_and_fits_to_its_version_only(
     setup: MeasurementContext, nothing_left: NothingLeft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
