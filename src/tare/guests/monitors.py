@@ -97,14 +97,14 @@ class GuestResources:
         self.processes = group.processes
         return group
 
-    def copy_disk(self, form: str, *options: str) -> str:
-        """Copy the image's disk without its empty blocks, in a format of qemu-img; return its path."""
-        source, target = self.launch.image.disk, str(self.launch.folder / f"disk.{form}")
+    def copy_disk(self, form: str, *options: str, base: Path | None = None) -> str:
+        """Copy a disk, by default the image's, without its empty blocks, in a format of qemu-img; return its path."""
+        source, target = base or self.launch.image.disk, str(self.launch.folder / f"disk.{form}")
         if form == "raw" and source.suffix != ".qcow2":
             copy: tuple[str, ...] = ("cp", "--reflink=auto", "--sparse=always", str(source), target)
         else:
-            base = "qcow2" if source.suffix == ".qcow2" else "raw"
-            copy = ("qemu-img", "convert", "-f", base, "-O", form, *options, str(source), target)
+            source_form = "qcow2" if source.suffix == ".qcow2" else "raw"
+            copy = ("qemu-img", "convert", "-f", source_form, "-O", form, *options, str(source), target)
         self.host.run(*copy, timeout=_COPY_SECONDS)
         self.bytes_before = self.launch.ledger.setup_helper.bytes_below(str(self.launch.folder))
         return target

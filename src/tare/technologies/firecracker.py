@@ -2,8 +2,8 @@
 
 Run as 1.16.1, on KVM in an emulated machine. Written to "Getting Started with Firecracker" and the API's description
 (`src/firecracker/swagger/firecracker.yaml`) of version 1.13, whose names the file of `--config-file` has; the change
-log for `--no-api` (0.19), `initrd_path` (0.21) and for devices that a guest finds by ACPI (1.8), which Debian's kernel
-needs: it reads none from its command line.
+log for `initrd_path` (0.21) and for devices that a guest finds by ACPI (1.8), which Debian's kernel needs: it reads
+none from its command line. A restored machine loads the pages of its memory from the snapshot at their first use.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
-from tare.guests import boot_media, guest, kvm, monitors
+from tare.guests import boot_media, guest, kvm, monitor_api, monitors
 from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
 from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 
 _MIN_VERSION = (1, 8)
+_STATE, _MEMORY = "state", "memory"  # files of a snapshot
+_CONFIGURATION = "machine.json"
 _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/firecracker on the PATH"
 
 
 @dataclass(frozen=True)
-class Firecracker(monitors.DirectBoot):
+class Firecracker(monitors.DirectBoot, Snapshots):
     """Boots the image's unpacked kernel from a configuration file."""
 
     name = "firecracker"
@@ -72,23 +76,45 @@ class Firecracker(monitors.DirectBoot):
         super().prepare_image(host, image)
         boot_media.make_initrd(host, image, *boot_media.MMIO_DRIVERS)
 
+    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
+        """Context manager: boot a machine on a copy of the image's disk."""
+        return self._start(host, launch)
+
+    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
+        """Context manager: resume the machine of a snapshot, on a copy of its disk."""
+        return self._start(host, launch, Path(snapshot))
+
     @contextmanager
-    def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
-        """Boot a machine on a copy of the image's disk."""
+    def _start(self, host: Host, launch: LaunchRequest, snapshot: Path | None = None) -> Iterator[Instance]:
         launch.prepare_image(self, host)
         with monitors.create_guest_resources(host, launch) as resources:
-            disk = resources.copy_disk("raw")
+            api = monitor_api.MonitorApi(self.name, resources)
+            disk = resources.copy_disk("raw", base=snapshot and snapshot / monitor_api.DISK)
             resources.mark_requested()
             group = resources.create_cgroup()
             tap = resources.stack.enter_context(launch.network.create_tap())
-            file = str(launch.folder / "machine.json")
-            configuration = self.configuration(host, launch, guest.Devices(disk, tap))
-            host.write(file, json.dumps(configuration, indent=2) + "\n")
+            if not snapshot:
+                configuration = self.configuration(host, launch, guest.Devices(monitor_api.DISK, tap))
+                host.write(str(launch.folder / _CONFIGURATION), json.dumps(configuration, indent=2) + "\n")
             launch.timeline.mark("started")
-            command = ("firecracker", "--no-api", "--config-file", file)
+            options = () if snapshot else ("--config-file", _CONFIGURATION)
+            command = api.command("firecracker", "--api-sock", monitor_api.SOCKET, *options)
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "firecracker": launch.version(self, host)}
-            yield kvm.with_pvm(host, resources.await_boot(console, disk, self.network_path, **proof))
+            if snapshot:
+                with explain_failed_restore(console, self.name):
+                    api.load_snapshot(_load_request(snapshot))
+                    instance = resources.describe_instance(None, disk, self.network_path, **proof)
+                    yield kvm.with_pvm(host, instance)
+                return
+            instance = resources.await_boot(console, disk, self.network_path, **proof)
+
+            def take_snapshot(folder: str) -> None:
+                files = {"snapshot_path": f"{folder}/{_STATE}", "mem_file_path": f"{folder}/{_MEMORY}"}
+                pause, create = ("PATCH", "/vm", {"state": "Paused"}), ("PUT", "/snapshot/create", files)
+                api.take_snapshot(folder, pause, create)
+
+            yield replace(kvm.with_pvm(host, instance), take_snapshot=take_snapshot)
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Return the machine's configuration in the form of the API."""
@@ -98,3 +124,9 @@ class Firecracker(monitors.DirectBoot):
         words = f"{guest.command_line(launch, console='ttyS0')} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}
         return monitors.firecracker_configuration(launch, devices.card, source, {"root": devices.disk})
+
+
+def _load_request(snapshot: Path) -> monitor_api.ApiRequest:
+    memory = {"backend_type": "File", "backend_path": f"{snapshot}/{_MEMORY}"}
+    load = {"snapshot_path": f"{snapshot}/{_STATE}", "mem_backend": memory, "resume_vm": True}
+    return ("PUT", "/snapshot/load", load)

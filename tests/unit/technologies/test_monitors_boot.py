@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from waiting import wait_until
 
-from tare.guests import boot_media, guest
+from tare.guests import boot_media, guest, monitor_api
+from tare.hosts.exec import ExecHost
+from tare.hosts.host import BOOT_ID
 from tare.hosts.ledger import Ledger, create_state_folder
 from tare.hosts.local import LocalHost
 from tare.hosts.network import create_local_network
@@ -22,6 +25,8 @@ from tare.model.trial import Limits, Output
 from tare.plugins import registry
 from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, StartTimeline
+from tare.technologies.cloud_hypervisor import CloudHypervisor
+from tare.technologies.firecracker import Firecracker
 from tare.technologies.machine.technology import UserMachine
 
 pytestmark = pytest.mark.machine
@@ -137,6 +142,51 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
         assert len(instance.processes()) == 1
     after = image.disk.stat()
     assert (after.st_mtime_ns, after.st_size) == (before.st_mtime_ns, before.st_size)
+    assert _left(launch) == []
+
+
+@pytest.mark.usefixtures("_on_the_path")
+@pytest.mark.parametrize("technology", [Firecracker(), CloudHypervisor()])
+def test_a_restored_machine_continues_with_the_changed_disk(
+    technology: Firecracker | CloudHypervisor, launch: LaunchRequest, tmp_path: Path
+) -> None:
+    host, folder = LocalHost(), str(tmp_path / "snapshot")
+    (tmp_path / "snapshot").mkdir()
+    with technology.launch(host, launch) as instance:
+        assert isinstance(instance.inside, ExecHost)
+        instance.inside.write("/srv/changed", "by the first instance")
+        instance.inside.run("sync", timeout=60)
+        booted = instance.inside.read(BOOT_ID)
+        assert instance.take_snapshot is not None
+        instance.take_snapshot(folder)
+        wait_until(lambda: not instance.processes())
+    restored = replace(
+        launch, name=f"{launch.name}-2", folder=launch.folder.with_name("restored"), timeline=StartTimeline()
+    )
+    with technology.restore(host, restored, folder) as instance:
+        assert instance.inside is None
+        with guest.enter_guest(host, restored) as inside:
+            assert inside.read("/srv/changed") == "by the first instance"
+            assert inside.read(BOOT_ID) == booted
+    assert [mark.name for mark in restored.timeline.marks] == ["requested", "started"]
+    assert _left(launch) == _left(restored) == []
+
+
+@pytest.mark.usefixtures("_on_the_path")
+@pytest.mark.parametrize(
+    ("technology", "reason"),
+    [(Firecracker(), "PUT /snapshot/load: "), (CloudHypervisor(), "PUT /api/v1/vm.restore: ")],
+)
+def test_a_monitor_that_cannot_restore_is_quoted(
+    technology: Firecracker | CloudHypervisor, reason: str, launch: LaunchRequest, tmp_path: Path
+) -> None:
+    shutil.copy(launch.image.disk, tmp_path / monitor_api.DISK)
+    launch.start_probe(launch.network.instance_address)
+    with (
+        pytest.raises(TrialFailed, match=f"^{technology.name} cannot restore the snapshot: unix_http: {reason}"),
+        technology.restore(LocalHost(), launch, str(tmp_path)),
+    ):
+        pytest.fail("it was restored")
     assert _left(launch) == []
 
 
