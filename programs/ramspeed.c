@@ -36,16 +36,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define MAX_SIZES 32
 #define MAX_PASSES 1000000
-#define HUGE_BYTES ((size_t)2 << 20)
 /* The sum of this many bytes of elements up to 1021 is below 2^53, up to which double precision holds it exactly. */
 #define MAX_BYTES (1LL << 40)
 
-enum kind { INTEGER, FLOAT, MMX, SSE, MMX_NT, SSE_NT, KINDS };
+enum kind { INTEGER, FLOAT, SSE, MMX, MMX_NT, SSE_NT, KINDS };
 enum operation { COPY, SCALE, ADD, TRIAD, OPERATIONS };
-static const char *const kind_names[KINDS] = {"integer", "float", "mmx", "sse", "mmx-nt", "sse-nt"};
+static const char *const kind_names[KINDS] = {"integer", "float", "sse", "mmx", "mmx-nt", "sse-nt"};
 static const char *const operation_names[OPERATIONS] = {"copy", "scale", "add", "triad"};
 /* Arrays that an operation reads and writes. */
 static const int operation_arrays[OPERATIONS] = {2, 2, 3, 3};
@@ -69,13 +69,25 @@ struct settings {
 static Kernel *const kernels[KINDS][OPERATIONS] = {
     {integer_copy, integer_scale, integer_add, integer_triad},
     {float_copy, float_scale, float_add, float_triad},
-    {mmx_copy, mmx_scale, mmx_add, mmx_triad},
     {sse_copy, sse_scale, sse_add, sse_triad},
+#if defined(__x86_64__)
+    {mmx_copy, mmx_scale, mmx_add, mmx_triad},
     {mmx_nt_copy, mmx_nt_scale, mmx_nt_add, mmx_nt_triad},
     {sse_nt_copy, sse_nt_scale, sse_nt_add, sse_nt_triad},
+#endif
 };
-static Reader *const readers[KINDS] = {integer_read, float_read, mmx_read, sse_read, mmx_nt_read, sse_nt_read};
-static Writer *const writers[KINDS] = {integer_write, float_write, mmx_write, sse_write, mmx_nt_write, sse_nt_write};
+static Reader *const readers[KINDS] = {
+    [INTEGER] = integer_read, [FLOAT] = float_read,   [SSE] = sse_read,
+#if defined(__x86_64__)
+    [MMX] = mmx_read,         [MMX_NT] = mmx_nt_read, [SSE_NT] = sse_nt_read,
+#endif
+};
+static Writer *const writers[KINDS] = {
+    [INTEGER] = integer_write, [FLOAT] = float_write,   [SSE] = sse_write,
+#if defined(__x86_64__)
+    [MMX] = mmx_write,         [MMX_NT] = mmx_nt_write, [SSE_NT] = sse_nt_write,
+#endif
+};
 
 /* --- values ----------------------------------------------------------------------------------------------------- */
 
@@ -121,9 +133,11 @@ static void fail(const char *what, size_t element, double found, double expected
     exit(1);
 }
 
-/* Allocate memory in pages of 4 KiB, or in huge pages if the kernel has some. */
+/* Allocate memory in the kernel's usual pages, or in huge pages if the kernel has some. */
 static union element *allocate(const struct settings *settings, long long size_bytes) {
-    size_t page_bytes = settings->huge ? HUGE_BYTES : 4096;
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    if (settings->huge)
+        page_bytes *= page_bytes / sizeof(uint64_t); /* as many as a page of a page table has entries */
     size_t bytes = ((size_t)size_bytes + page_bytes - 1) / page_bytes * page_bytes;
     union element *elements = aligned_alloc(page_bytes, bytes);
     if (elements && settings->huge)
@@ -434,12 +448,20 @@ static bool read_sizes(const char *text, struct settings *settings) {
     return false;
 }
 
+/* Return whether this architecture has a kind of numbers, and otherwise say so. */
+static bool has_kind(enum kind kind) {
+    if (readers[kind])
+        return true;
+    fprintf(stderr, "ramspeed: %s needs registers of x86-64: use integer, float or sse\n", kind_names[kind]);
+    exit(2);
+}
+
 static bool read_option(const char *option, const char *text, struct settings *settings) {
     const char *end = text + strlen(text);
     if (strcmp(option, "--kind") == 0) {
         for (settings->kind = 0; settings->kind < KINDS; settings->kind++)
             if (strcmp(text, kind_names[settings->kind]) == 0)
-                return true;
+                return has_kind(settings->kind);
         return false;
     }
     if (strcmp(option, "--passes") == 0) {

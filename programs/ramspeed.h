@@ -4,11 +4,15 @@
 // 64-bit registers of MMX) and sse (SSE2, two double-precision numbers at a time). mmx-nt and sse-nt go past the
 // caches: they write with non-temporal stores, and fetch what they read half a KiB ahead with PREFETCHNTA. RAMspeed
 // does that, too, but for add and triad it fetches into all caches unless told otherwise (`-t 1`).
+//
+// Arm has no MMX: there, the kinds are integer, float and sse, whose pairs of numbers are in the registers of NEON.
 
 #ifndef TARE_RAMSPEED_H
 #define TARE_RAMSPEED_H
 
+#if defined(__x86_64__)
 #include <emmintrin.h>
+#endif
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +32,9 @@ union element {
     double real;
 };
 
+// Two numbers in one register.
+typedef double pair __attribute__((vector_size(16), may_alias));
+
 // mem: computes `count` elements of c from those of a and b.
 typedef void Kernel(const union element *a, const union element *b, union element *c, size_t count);
 // mark: return the sum of a block, read a number of rounds. Eight sums, so that additions do not wait for each other.
@@ -40,7 +47,11 @@ typedef void Writer(union element *block, size_t count, long rounds);
 // Ends a round over a block: the compiler must assume that memory has changed.
 #define ROUND_ENDS() __asm__ volatile("" ::: "memory")
 // Ends a kernel: what was stored past the caches has arrived, and MMX leaves the registers of the old floating point.
+#if defined(__x86_64__)
 #define KERNEL_ENDS() (_mm_sfence(), _mm_empty())
+#else
+#define KERNEL_ENDS() ((void)0)
+#endif
 
 // The elements that one load or store of the type moves, and those of eight.
 #define WIDTH(type) (sizeof(type) / sizeof(union element))
@@ -62,7 +73,11 @@ typedef void Writer(union element *block, size_t count, long rounds);
 #define INTEGER_TOTAL AS_DOUBLE
 
 #define FLOAT_LOAD PLAIN_LOAD
+#if defined(__x86_64__)
 #define FLOAT_SHOW(number) __asm__("" : "+x"(number))
+#else
+#define FLOAT_SHOW(number) __asm__("" : "+w"(number))
+#endif
 #define FLOAT_ADD PLAIN_ADD
 #define FLOAT_SCALE PLAIN_SCALE
 #define FLOAT_SPREAD AS_DOUBLE
@@ -72,9 +87,10 @@ typedef void Writer(union element *block, size_t count, long rounds);
 #define SSE_SHOW FLOAT_SHOW
 #define SSE_ADD PLAIN_ADD
 #define SSE_SCALE PLAIN_SCALE
-#define SSE_SPREAD(number) _mm_set1_pd((double)(number))
-#define SSE_TOTAL(pair) (_mm_cvtsd_f64(pair) + _mm_cvtsd_f64(_mm_unpackhi_pd(pair, pair)))
+#define SSE_SPREAD(number) ((pair){(double)(number), (double)(number)})
+#define SSE_TOTAL(numbers) ((numbers)[0] + (numbers)[1])
 
+#if defined(__x86_64__)
 // The compiler would take registers of SSE for MMX.
 #define MMX_LOAD(type, from) mmx_loaded(from)
 #define MMX_SHOW(number) __asm__("" : "+y"(number))
@@ -99,12 +115,14 @@ static inline __m64 mmx_scaled(__m64 x) {
     __asm__("pmullw %1, %0" : "+y"(x) : "y"(_mm_set1_pi16(FACTOR_USED)));
     return x;
 }
+#endif
 
 // --- ways to memory: through the caches, or past them ----------------------------------------------------------------
 
 #define THROUGH_FETCH(type, from) ((void)(from))
 #define THROUGH_STORE(type, to, number) (*(type *)(to) = (number))
 
+#if defined(__x86_64__)
 #define MMX_THROUGH_FETCH THROUGH_FETCH
 #define MMX_THROUGH_STORE(type, to, number) __asm__("movq %1, %0" : "=m"(*(to)) : "y"(number))
 
@@ -118,6 +136,7 @@ static inline __m64 mmx_scaled(__m64 x) {
 #define FETCH(type, from)                                                                                              \
     for (size_t at = 0; at < 8 * sizeof(type); at += LINE_BYTES)                                                       \
     _mm_prefetch((const char *)(from) + AHEAD_BYTES + at, _MM_HINT_NTA)
+#endif
 
 // --- kernels ---------------------------------------------------------------------------------------------------------
 
@@ -191,9 +210,11 @@ static inline __m64 mmx_scaled(__m64 x) {
 
 KERNELS(integer, int64_t, INTEGER, THROUGH)
 KERNELS(float, double, FLOAT, THROUGH)
+KERNELS(sse, pair, SSE, THROUGH)
+#if defined(__x86_64__)
 KERNELS(mmx, __m64, MMX, MMX_THROUGH)
-KERNELS(sse, __m128d, SSE, THROUGH)
 KERNELS(mmx_nt, __m64, MMX, MMX_PAST)
-KERNELS(sse_nt, __m128d, SSE, SSE_PAST)
+KERNELS(sse_nt, pair, SSE, SSE_PAST)
+#endif
 
 #endif

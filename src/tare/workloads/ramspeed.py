@@ -3,7 +3,8 @@
 `copy` (c = a), `scale` (c = m * a), `add` (c = a + b) and `triad` (c = a + m * b) work through three arrays larger than
 most caches; `average` is their mean. `read` and `write` go over one block, of several sizes, so that each cache shows.
 The kinds of numbers are integers, doubles (float), integers in MMX's registers and pairs of doubles (sse); `mmx-nt` and
-`sse-nt` go past the caches, with non-temporal stores and fetches. Bytes read and bytes written both count.
+`sse-nt` go past the caches, with non-temporal stores and fetches. Bytes read and bytes written both count. On arm64,
+the kinds are integer, float and sse, whose pairs are in the registers of NEON.
 
 VTmark ran RAMspeed 3.5.0 with `-b 1..19 -g 32 -l 5` (Table 2; the averages are in Figure 4, fourth column): that is all
 six kinds (RAMspeed's list ends at 18), `bytes_per_pass = "32GiB"` and 5 passes. tare has a separate program with the
@@ -14,7 +15,7 @@ By default, the program stays resident and takes short turns: on one part of the
 equal time for each block. With `passes`, one pass of each part is a turn, and starts the program again.
 
 Settings: `kinds`; `mark_sizes`, the blocks of read and write, or none; `array_bytes`, the size of each array; `pages`,
-`small` or `huge`: where pages of 4 KiB lie in memory changes the speed from instance to instance by up to 8 %;
+`small` or `huge`: where small pages lie in memory changes the speed from instance to instance by up to 8 %;
 `duration`, the time of all turns of a part; `turn`, the part of a turn that counts, and `discard`, the first part,
 which does not count (0: the run chooses both); or `passes`, and `bytes_per_pass`, the least bytes of a pass. Arrays are
 made smaller, and blocks left out, if the instance's memory has no room for them.
