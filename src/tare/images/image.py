@@ -35,7 +35,7 @@ from tare.images.build_environment import (
 )
 from tare.images.cache import create_link, discard, find_modified, hold_in_cache, make_room, write_seal
 from tare.images.emulation import emulate_programs, emulation_problems
-from tare.images.micro import LINUX
+from tare.images.micro import linux_build
 from tare.images.recipes import DROPPED, MAKE_DISK, MAKE_INITRD, Recipe, guest_recipe, program_sources
 from tare.images.skopeo import ensure_archive
 from tare.images.tree import TIME_OF_FILES, put_name_files
@@ -121,7 +121,7 @@ def _build(recipe: Recipe, scratch: Path, say: Callable[[str], None]) -> None:
     _compile(scratch / "overlay", recipe.architecture)
     put_name_files(scratch / "overlay")  # mmdebstrap would copy those of the build machine
     if recipe.server:
-        shutil.copy(LINUX.ensure_built(say) / "micro", scratch / "overlay/usr/lib/tare")
+        shutil.copy(linux_build(recipe.architecture).ensure_built(say) / "micro", scratch / "overlay/usr/lib/tare")
     say(f"image: installing Debian {recipe.release}")
     _bootstrap(recipe, scratch)
 
@@ -297,7 +297,7 @@ def build_problems(recipe: Recipe | None = None) -> list[Problem]:
     recipe = recipe or guest_recipe()
     tools = dict([("mmdebstrap", "mmdebstrap"), c_compiler(recipe.architecture)])
     missing = [*emulation_problems(recipe.architecture), *find_missing_build_tools(tools)]
-    return [*problems, *missing, *(LINUX.problems() if recipe.server else ())]
+    return [*problems, *missing, *(linux_build(recipe.architecture).problems() if recipe.server else ())]
 
 
 def build_fix(missing: Iterable[Problem]) -> str:

@@ -1,7 +1,8 @@
 """Build of tare's server `micro`: one application as a Linux program and as unikernels for Solo5 and ArceOS.
 
 cargo builds the server once from programs/unikernel. The built files are cached under the hash of the sources. The
-crates that cargo fetches stay in the state folder, too. Other hosts get the built files.
+crates that cargo fetches stay in the state folder, too. Other hosts get the built files. The Linux program is built for
+another architecture, too; the unikernels exist for x86-64 only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from tare.hosts.distributions import combine_fixes, localize_problems
@@ -20,12 +21,14 @@ from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
 from tare.images.build_environment import (
     build_host,
+    c_compiler,
     create_build_folder,
     find_missing_build_tools,
     has_build_root,
     install_packages,
     program_folder,
 )
+from tare.model.architecture import Architecture, this_architecture
 from tare.model.errors import TareError, TrialFailed
 from tare.model.trial import Problem
 
@@ -41,18 +44,21 @@ _DEBIAN_RUST = ("/usr/bin/cargo", "/usr/bin/rustc")  # programs/unikernel/build 
 class MicroBuild:
     """Build of some targets of programs/unikernel/build, with their crates.
 
-    `tools` maps the programs for the build to their Debian packages.
+    `tools` maps the programs for the build to their Debian packages. The files are for the architecture named `machine`
+    by the kernel; "" is this machine's.
     """
 
     about: str
     targets: tuple[str, ...]
     crates: tuple[str, ...]
     tools: Mapping[str, str]
-    is_freestanding: bool = False  # without an operating system, for which cargo also builds the standard library
+    builds_library: bool = False  # cargo also builds Rust's standard library, as none is installed for the target
+    is_freestanding: bool = False  # without an operating system
+    machine: str = ""
 
     @property
     def key(self) -> str:
-        """Hash of the sources."""
+        """Hash of the sources, which is the same for all architectures."""
         digest = hashlib.sha256(repr(self.targets).encode())
         folder = _source_folder()
         for source in sorted(self._source_files(folder)):
@@ -62,13 +68,13 @@ class MicroBuild:
     @property
     def debian_packages(self) -> tuple[str, ...]:
         """The Debian packages for the build."""
-        rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.is_freestanding else ()))
+        rust = ("cargo-web", "rustc-web", *(("rust-web-src",) if self.builds_library else ()))
         return (*rust, *(package for packages in self.tools.values() for package in packages.split()))
 
     @property
     def folder(self) -> Path:
         """The folder of the built files on this machine, which may not exist yet."""
-        return state_folder() / "unikernels" / self.key
+        return state_folder() / "unikernels" / (f"{self.key}-{self.machine}" if self.machine else self.key)
 
     def problems(self) -> tuple[Problem, ...]:
         """Return what this machine lacks for the build; () if the files are built already or a build root exists."""
@@ -78,7 +84,7 @@ class MicroBuild:
         if self.is_freestanding and shutil.which("pkg-config"):
             check = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
             missing += [_not_installed("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []
-        return (*_rust_problems(self.is_freestanding), *missing)
+        return (*_rust_problems(self.builds_library), *missing)
 
     def ensure_built(self, say: Callable[[str], None]) -> Path:
         """Return the folder of the built files; build them if needed, which takes a minute or two.
@@ -100,11 +106,15 @@ class MicroBuild:
         return folder
 
     def _build(self, scratch: Path, cargo_home: Path) -> None:
-        folders = (f"CARGO_HOME={cargo_home}", f"CARGO_TARGET_DIR={scratch / 'target'}")
+        variables = (
+            f"CARGO_HOME={cargo_home}",
+            f"CARGO_TARGET_DIR={scratch / 'target'}",
+            f"MACHINE={self.machine}",
+        )
         command = ("sh", str(_source_folder() / "build"), str(scratch / "output"), *self.targets)
         try:
             install_packages(self.debian_packages)
-            build_host().run("env", *folders, *command, timeout=_BUILD_SECONDS)
+            build_host().run("env", *variables, *command, timeout=_BUILD_SECONDS)
         except TrialFailed as error:
             hint = "check that cargo reaches the registry of crates, from which it must fetch once"
             raise TareError(f"cannot build micro: {error}", hint) from error
@@ -134,8 +144,18 @@ UNIKERNELS = MicroBuild(
         "objcopy": "binutils",
         "pkg-config": "pkg-config libseccomp-dev",
     },
+    builds_library=True,
     is_freestanding=True,
 )
+
+
+def linux_build(architecture: Architecture) -> MicroBuild:
+    """Return the build of the Linux program for an architecture, which may be another than this machine's."""
+    if architecture is this_architecture():
+        return LINUX
+    tools = {**LINUX.tools, **dict([c_compiler(architecture)])}
+    about = f"{LINUX.about} on {architecture.title}"
+    return replace(LINUX, about=about, tools=tools, builds_library=True, machine=architecture.machine)
 
 
 def unikernels_folder(host: Host) -> str:
