@@ -29,13 +29,13 @@ from tare.runner.service import start_service
 from tare.runner.snapshots import SnapshotIdentity, create_snapshot_folder
 from tare.runner.trial_log import TrialLog
 from tare.telemetry.processes import measure_proportional_memory
+from tare.telemetry.procfs import read_page_bytes
 
 _VMSTAT = "/proc/vmstat"
 _CGROUP_KILL_FILES = ("memory.events", "memory.oom_control")  # version 2 and 1
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _GROUP_SWAP = re.compile(r"^total_swap (\d+)$", re.MULTILINE)
 _GUEST_SWAP = re.compile(r"^pswp(?:in|out) (\d+)$", re.MULTILINE)
-_PAGE_BYTES = 4096
 _MACHINE, _GUEST = "the machine's kernel", "the guest's kernel"
 _START_TIMEOUT_FACTOR = 5  # times the start time of the trial's first instance
 
@@ -119,7 +119,7 @@ class MemoryShortageWatch:
     def swapped_bytes(self) -> int:
         """Return the bytes of the instance in swap; for a guest, the bytes moved to and from its swap so far."""
         if self._has_kernel:
-            return _PAGE_BYTES * (sum_matches(_GUEST_SWAP, self._read_inside(_VMSTAT)) or 0)
+            return read_page_bytes(self._read_inside) * (sum_matches(_GUEST_SWAP, self._read_inside(_VMSTAT)) or 0)
         if not self._folder:
             return 0
         second = self._host.read(f"{self._folder}/memory.swap.current").strip()

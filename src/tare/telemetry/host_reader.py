@@ -13,7 +13,6 @@ from typing import Any
 from tare.hosts.facts import parse_meminfo
 from tare.telemetry.kernel_files import HARDWARE, PRESSURES, THROTTLED, Files
 from tare.telemetry.procfs import (
-    PAGE_BYTES,
     ByteCounters,
     CpuTimes,
     Pressure,
@@ -123,8 +122,8 @@ class HostReader:
         return {
             "memory_bytes": memory and memory.used_bytes,
             "swap_bytes": memory and memory.swapped_bytes,
-            "swap_in_bytes": pages_in and pages_in * PAGE_BYTES,
-            "swap_out_bytes": pages_out and pages_out * PAGE_BYTES,
+            "swap_in_bytes": pages_in and pages_in * self._files.page_bytes(),
+            "swap_out_bytes": pages_out and pages_out * self._files.page_bytes(),
             **pressure_fields([read_or_none(parse_pressure, self._files.short_text, path) for path in PRESSURES]),
         }
 

@@ -30,7 +30,7 @@ from tare.telemetry.procfs import (
     parse_pressure,
     parse_process_times,
     parse_process_transfer,
-    parse_resident_bytes,
+    parse_resident_pages,
     read_or_none,
     sum_counters,
     whole_disks,
@@ -165,7 +165,7 @@ class _ProcessReading:
 
     identity: Identity
     times: ProcessTimes
-    resident_bytes: int
+    resident_pages: int
     transfer: ByteCounters | None
 
 
@@ -224,7 +224,7 @@ class InstanceReader:
         self._first = False
         return UsageReading(
             **cpu,
-            memory_bytes=sum(each.resident_bytes for each in processes),
+            memory_bytes=self._files.page_bytes() * sum(each.resident_pages for each in processes),
             disk_read_bytes=read_bytes,
             disk_write_bytes=written_bytes,
             **network_fields(network),
@@ -291,7 +291,7 @@ def _cgroup_fields(group: CgroupReader) -> Fields:
 
 def _read_process(files: Files, pid: int) -> _ProcessReading | None:
     times = read_or_none(parse_process_times, files.short_text, f"/proc/{pid}/stat")
-    resident = read_or_none(parse_resident_bytes, files.short_text, f"/proc/{pid}/statm")
+    resident = read_or_none(parse_resident_pages, files.short_text, f"/proc/{pid}/statm")
     if times is None or resident is None:  # the process has ended
         return None
     transfer = read_or_none(parse_process_transfer, files.short_text, f"/proc/{pid}/io")

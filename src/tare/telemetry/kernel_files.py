@@ -17,6 +17,7 @@ from tare.hosts.host import Host
 from tare.hosts.local import LocalHost
 from tare.model.errors import TareError
 from tare.model.files import read_text
+from tare.telemetry.procfs import read_page_bytes
 
 THROTTLED = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count"
 HARDWARE = "/sys/class/net/*/device"  # exists for interfaces of hardware only
@@ -67,6 +68,9 @@ class Files(Protocol):
     def find_paths(self, pattern: str) -> Sequence[str]:
         """Return the paths that match THROTTLED or HARDWARE."""
 
+    def page_bytes(self) -> int:
+        """Return the size of the machine's pages in bytes."""
+
     def for_reader(self) -> Files:
         """Return a source for one reader, which must close it."""
 
@@ -102,6 +106,10 @@ class LocalFiles:
     def find_paths(self, pattern: str) -> Sequence[str]:
         """Return the paths that match a pattern."""
         return glob.glob(pattern)  # noqa: PTH207 - the callers need texts
+
+    def page_bytes(self) -> int:
+        """Return the size of this machine's pages in bytes."""
+        return os.sysconf("SC_PAGE_SIZE")
 
     def for_reader(self) -> LocalFiles:
         """Return a source with other open files."""
@@ -185,6 +193,10 @@ class RemoteFiles:
     def find_paths(self, pattern: str) -> Sequence[str]:
         """Return the paths of the sample that match a pattern."""
         return [path for path in (*self._texts, *self._numbers) if fnmatchcase(path, pattern)]
+
+    def page_bytes(self) -> int:
+        """Return the size of the machine's pages in bytes, by the files of the sample."""
+        return read_page_bytes(self.text)
 
     def for_reader(self) -> RemoteFiles:
         """Return this source, whose one command fetches the files of all readers."""

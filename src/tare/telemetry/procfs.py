@@ -7,23 +7,26 @@ control groups are in instance_reader.py.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import sub
 from typing import NamedTuple, TypeVar
 
 _T = TypeVar("_T")
 
-# Of this machine. A machine over SSH, which is always Linux on x86_64, has the same values.
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")  # 100 in Linux on all architectures that tare knows
+_PAGE_KIBIBYTES = (4, 16, 64)  # arm64 has all three, x86-64 the first
 SECTOR_BYTES = 512  # the unit of /proc/diskstats, independent of the disk's sector size
 
 # Steal share above which a trial gets a caution, because a careful comparison resolves differences of 1 %.
 STEAL_LIMIT = 0.01
 
+_FREE = re.compile(r"^MemFree: +(\d+) kB$", re.MULTILINE)
+_FREE_PAGES = re.compile(r"^nr_free_pages (\d+)$", re.MULTILINE)
 _SWAPPED = re.compile(r"^pswpin (\d+)\npswpout (\d+)$", re.MULTILINE)
 _PRESSURE = re.compile(r"^(some|full) .*total=(\d+)$", re.MULTILINE)
 _MADE_OF_OTHERS = re.compile(r"(loop|ram|zram|dm-|md|sr|fd)\d+$")
@@ -196,15 +199,33 @@ def parse_process_times(text: str) -> ProcessTimes:
     return ProcessTimes(int(words[1]), user, system, reaped_user, reaped_system, started)
 
 
-def parse_resident_bytes(text: str) -> int:
-    """Parse the resident set size of a process in bytes, with shared pages, from /proc/PID/statm.
+def parse_resident_pages(text: str) -> int:
+    """Parse the resident set size of a process in pages, with shared ones, from /proc/PID/statm.
 
     The number in /proc/PID/stat is less exact: newer kernels are off by megabytes there on machines with many CPUs.
     """
     words = text.split()
     if len(words) < 2:
         raise ValueError(f"not the statm of a process: {text[:60]!r}")
-    return int(words[1]) * PAGE_BYTES
+    return int(words[1])
+
+
+def read_page_bytes(read: Callable[[str], str]) -> int:
+    """Return the size of a machine's pages in bytes; that of this machine if it cannot be read.
+
+    No file has it. The kernel prints one and the same counter of free memory in /proc/meminfo and in /proc/vmstat.
+    """
+    kibibytes = read_or_none(partial(_parse_number, _FREE), read, "/proc/meminfo")
+    pages = read_or_none(partial(_parse_number, _FREE_PAGES), read, "/proc/vmstat")
+    if not kibibytes or not pages:
+        return os.sysconf("SC_PAGE_SIZE")
+    return 1024 * min(_PAGE_KIBIBYTES, key=lambda size: abs(math.log(kibibytes / pages / size)))
+
+
+def _parse_number(pattern: re.Pattern[str], text: str) -> int:
+    if (match := pattern.search(text)) is None:
+        raise ValueError(f"no number of {pattern.pattern}")
+    return int(match[1])
 
 
 def parse_process_transfer(text: str) -> ByteCounters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -204,7 +205,18 @@ def test_a_guest_that_cannot_be_asked_any_more_is_no_fault() -> None:
         (V2, None, 8192),
         (without(V1, "memory.stat"), None, 0),  # the kernel does not count it
         (V1, guest(), 0),
-        (V2, Guest({**guest().files, "/proc/vmstat": "pswpin 2\npswpout 3\n"}), 5 * 4096),
+        (V2, Guest({**guest().files, "/proc/vmstat": "pswpin 2\npswpout 3\n"}), 5 * os.sysconf("SC_PAGE_SIZE")),
+        (
+            V2,
+            Guest(
+                {
+                    **guest().files,
+                    "/proc/meminfo": "MemFree: 640000 kB\n",
+                    "/proc/vmstat": "nr_free_pages 10000\npswpin 2\npswpout 3\n",
+                }
+            ),
+            5 * 65536,
+        ),
     ],
 )
 def test_what_is_in_swap_is_reported(files: Mapping[str, str], inside: Guest | None, swapped: int) -> None:

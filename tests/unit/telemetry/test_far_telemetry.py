@@ -143,6 +143,13 @@ def test_one_command_brings_all_that_is_known_of_a_host() -> None:
     assert len(files.find_paths(THROTTLED)) == 2
 
 
+def test_memory_of_a_host_with_larger_pages_is_read_in_its_pages() -> None:
+    files = RemoteFiles(Far(answers=[RECORDED.replace("pswpin 17", "nr_free_pages 1250000\npswpin 17")]))
+    files.begin_sample([731])
+    assert InstanceReader(files, lambda: [731]).read([731], whole=True).memory_bytes == 432 * 16384
+    assert HostReader(files).read(whole=True).swap_in_bytes == 17 * 16384
+
+
 def test_traffic_of_an_instance_is_fetched_with_the_rest_once_identified() -> None:
     first, later = TRAFFIC.format(500, 300), TRAFFIC.format(900, 1300)
     whole = RECORDED.replace("==> /dev/null <==\n", later).replace(
@@ -153,7 +160,11 @@ def test_traffic_of_an_instance_is_fetched_with_the_rest_once_identified() -> No
     files.begin_sample([731])
     reader = InstanceReader(files, lambda: [731])
     begin = reader.read([731], whole=True)
-    assert (begin.cpu_user, begin.memory_bytes, begin.network_receive_bytes) == (0.0, 432 * 4096, 0)
+    assert (begin.cpu_user, begin.memory_bytes, begin.network_receive_bytes) == (
+        0.0,
+        432 * os.sysconf("SC_PAGE_SIZE"),
+        0,
+    )
     files.begin_sample([731])
     end = reader.read([731], whole=True)
     assert end.cpu_user == pytest.approx(1.0)

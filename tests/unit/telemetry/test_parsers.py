@@ -1,5 +1,6 @@
 """Tests of the parsers, with captured files of /proc."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,10 @@ from tare.telemetry.procfs import (
     parse_pressure,
     parse_process_times,
     parse_process_transfer,
-    parse_resident_bytes,
+    parse_resident_pages,
     parse_stat,
     parse_swapped_pages,
+    read_page_bytes,
     whole_disks,
 )
 
@@ -60,13 +62,26 @@ def test_a_command_named_with_parentheses_does_not_shift_the_times() -> None:
 
 
 def test_an_empty_file_of_a_process_is_refused() -> None:
-    for parse in (parse_process_times, parse_resident_bytes, parse_process_transfer):
+    for parse in (parse_process_times, parse_resident_pages, parse_process_transfer):
         with pytest.raises(ValueError, match=r"."):
             parse("")
 
 
-def test_memory_of_a_process_is_read_in_bytes() -> None:
-    assert parse_resident_bytes(captured("process-statm")) == 1769472
+def test_memory_of_a_process_is_read_in_pages() -> None:
+    assert parse_resident_pages(captured("process-statm")) == 432
+
+
+@pytest.mark.parametrize("kibibytes", [4, 16, 64])
+def test_the_size_of_a_page_is_that_of_free_memory(kibibytes: int) -> None:
+    # Between the readings of the two files, some memory was freed.
+    files = {"/proc/meminfo": f"MemFree: {kibibytes * 121_000} kB\n", "/proc/vmstat": "nr_free_pages 121137\n"}
+    assert read_page_bytes(files.__getitem__) == 1024 * kibibytes
+
+
+def test_an_unknown_size_of_a_page_is_that_of_this_machine() -> None:
+    assert read_page_bytes(lambda _: "") == os.sysconf("SC_PAGE_SIZE")
+    files = {"/proc/meminfo": "MemFree: 0 kB\n", "/proc/vmstat": "nr_free_pages 0\n"}
+    assert read_page_bytes(files.__getitem__) == os.sysconf("SC_PAGE_SIZE")
 
 
 def test_disk_transfers_of_a_process_leave_cancelled_writes_out() -> None:
