@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import shutil
 import sys
 import tarfile
@@ -20,6 +19,7 @@ from pathlib import Path
 from gvisor_built import run, shim
 
 from tare.hosts.ledger import state_folder
+from tare.model.architecture import this_architecture
 
 VERSION = "1.34.4"
 PAUSE = "localhost/tare-lab-pause:1"
@@ -102,7 +102,7 @@ def _make_pause(target: Path) -> None:
     run("gcc", "-Os", "-static", "-s", "-o", "pause", "pause.c", folder=target.parent)
     layer = _tar({"pause": (target.parent / "pause").read_bytes()})
     settings = {
-        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),
+        "architecture": this_architecture().debian,
         "os": "linux",
         "config": {"Entrypoint": ["/pause"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},

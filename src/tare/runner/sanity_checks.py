@@ -6,7 +6,8 @@ Impossible are:
 - A time, size or rate below zero, or a throughput of zero: the parser must have read something else.
 - More events per second than the CPUs can execute instructions, or more bytes than they can load. The bounds hold for
   any CPU: 10 GHz (the record is 9.1: HWBOT, world records of CPU frequency, 2025), ten instructions and 128 bytes per
-  cycle (two loads of 64 bytes: Intel 64 and IA-32 Architectures Optimization Reference Manual, table of caches).
+  cycle (two loads of 64 bytes: Intel 64 and IA-32 Architectures Optimization Reference Manual, table of caches; and
+  Fujitsu, A64FX Microarchitecture Manual, the widest of arm64).
 - A guest clock that drifts from the machine's by more than a thousandth: all durations measured inside are wrong. The
   error of a reading, its round trip, counts in the clock's favor.
 - A stack at least twice as fast as bare metal in every turn of a block: it has the same CPUs, and virtualization only

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tare.guests import boot_media, guest, kvm, monitors
+from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
@@ -67,7 +68,7 @@ class LxdVm(Lxd):
         if not missing and "qemu" not in query_daemon(host, find_client(host), "/1.0")["environment"]["driver"].split(
             " | "
         ):
-            return (Problem(_NO_DRIVER, _DRIVER_FIX),)
+            return (Problem(_NO_DRIVER, architecture_of(host).localize(_DRIVER_FIX)),)
         return missing or kvm.problems(host)
 
     def prepare_image(self, host: Host, image: Image) -> None:

@@ -83,8 +83,9 @@ def combine_profiles(*given: Profile) -> ApplicationProfile:
         if each.unit != first.unit:
             what = f"a {each.unit} is the unit of {each.name}, and a {first.unit} that of {first.name}"
             raise UsageError(what, "give several profiles only of one application")
-        if (each.machine.cpu_model, each.machine.kernel) != (first.machine.cpu_model, first.machine.kernel):
-            raise UsageError(f"{each.name}: profiles of different machines", "give profiles of one machine and kernel")
+        if (machine := _describe_machine(each.machine)) != _describe_machine(first.machine):
+            what = f"{each.name}: profiles of different machines: {_describe_machine(first.machine)}, and {machine}"
+            raise UsageError(what, "give profiles of one machine and kernel")
     repetitions = tuple(map(count_operations, profiles))
     counted_kinds = [kind for kind in repetitions[0] if all(kind in counts for counts in repetitions)]
     memory = [size for each in profiles if (size := _memory_bytes(each.usage)) is not None]
@@ -104,6 +105,10 @@ def combine_profiles(*given: Profile) -> ApplicationProfile:
         tuple(dict.fromkeys(missing for each in profiles for missing in each.missing)),
         tuple(dict.fromkeys(caution for each in profiles for caution in each.cautions)),
     )
+
+
+def _describe_machine(machine: Facts) -> str:
+    return f"{machine.cpu_model}, Linux {machine.kernel} on {machine.architecture}"
 
 
 def _busiest_cpu_share(profile: Profile) -> float:

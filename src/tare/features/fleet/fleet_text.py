@@ -147,9 +147,12 @@ def _remarks(result: FleetComparison) -> tuple[str, ...]:
 
 def type_sentence(machine_type: FleetMachineType) -> str:
     """Describe a machine type, with the names of its machines."""
-    facts = f"{describe_machine(machine_type.facts)}, Linux {machine_type.facts.kernel}"
+    facts = machine_type.facts
+    system = f"Linux {facts.kernel} on {facts.architecture or 'an unknown architecture'}"
     count = format_count(len(machine_type.machines), "machine")
-    return f"type {machine_type.name}: {count} ({join_some(machine_type.machines)}): {facts}"
+    return (
+        f"type {machine_type.name}: {count} ({join_some(machine_type.machines)}): {describe_machine(facts)}, {system}"
+    )
 
 
 def _row(result: TypeResult) -> tuple[str, ...]:

@@ -206,9 +206,8 @@ class ContainerdNamespace:
 
     def import_image(self, host: Host, image: Image, name: str, environment: Sequence[str]) -> None:
         """Import tare's image under a name; `environment` is the environment of its programs."""
-        machine = host.run("uname", "-m", timeout=_SECONDS).text.strip()
         settings = {
-            "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+            "architecture": image.architecture.debian,
             "os": "linux",
             "config": {"Env": list(environment), "WorkingDir": "/"},
             "rootfs": {"type": "layers", "diff_ids": [layer_digest(host, image), "sha256:TMP"]},

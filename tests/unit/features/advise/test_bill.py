@@ -182,6 +182,13 @@ def test_several_profiles_are_averaged_and_their_spread_is_the_uncertainty() -> 
     assert width(together) > 2 * width(alone)
 
 
+def test_profiles_of_two_architectures_are_refused_with_both() -> None:
+    other = replace(profile(900), machine=replace(MACHINE, architecture="aarch64"))
+    both = r"9000, Linux \S+ on x86_64, and Imaginary CPU 9000, Linux \S+ on aarch64"
+    with pytest.raises(UsageError, match=f"web: profiles of different machines: Imaginary CPU {both}"):
+        combine_profiles(profile(900), other)
+
+
 def test_one_block_has_no_interval() -> None:
     time = bills(SERVER, priced(blocks=1))["docker"].cost
     assert time.low is None

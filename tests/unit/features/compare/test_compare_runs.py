@@ -196,11 +196,15 @@ def test_after_a_later_baseline_failure_nothing_is_compared_or_lost(
     assert (found.code, found.error[0]) == (3, NOTHING)
 
 
+BETWEEN_ARCHITECTURES = "architecture: x86_64 before, aarch64 after; CPU: Imaginary CPU 9000 before, Neoverse-N1 after"
+
+
 @pytest.mark.parametrize(("facts", "said"), [
     ({"cpu_model": "Other CPU"}, "CPU: Imaginary CPU 9000 before, Other CPU after"),
     ({"cpus": 4}, "number of CPUs: 2 before, 4 after"),
     ({"memory_bytes": 16 << 30}, "memory: 8 GiB before, 16 GiB after"),
     ({"architecture": ""}, "architecture: x86_64 before, unknown after"),
+    ({"architecture": "aarch64", "cpu_model": "Neoverse-N1"}, BETWEEN_ARCHITECTURES),
     ({"virtualization": "kvm"}, "virtualization below: none before, kvm after"),
     ({"clock_source": "hpet"}, "clock source: tsc before, hpet after"),
 ])  # fmt: skip
@@ -209,6 +213,12 @@ def test_runs_of_unlike_machines_are_refused_with_the_fact(
 ) -> None:
     found = compare(before, on_machine(after, **facts))
     assert (found.code, found.error[0]) == (2, f"the runs are of different machines: {said}")
+
+
+def test_two_architectures_are_compared_if_asked_for(before: Run, after: Run, compare: Compare) -> None:
+    found = compare(before, on_machine(after, architecture="aarch64"), "--across-machines")
+    assert found.code == 0
+    assert "architecture: x86_64 before, aarch64 after" in found.out
 
 
 def test_other_software_on_the_same_machine_is_stated(before: Run, after: Run, compare: Compare) -> None:

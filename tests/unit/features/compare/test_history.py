@@ -191,11 +191,11 @@ def test_a_single_run_is_no_history(history: History, updated: list[Path], count
 
 
 def test_what_cannot_follow_each_other_is_refused(history: History, updated: list[Path], tmp_path: Path) -> None:
-    other = on_machine(made(tmp_path / "other", {"native": 1.0, "docker": 0.9}), cpu_model="Another CPU", cpus=64)
+    other = on_machine(made(tmp_path / "other", {"native": 1.0, "docker": 0.9}), architecture="aarch64", cpus=64)
     write(other)
     found = history(updated[0], tmp_path / "other")
     assert found.code == 2
-    assert "are of different machines: CPU: Another CPU before, Imaginary CPU 9000 after" in found.error[0]
+    assert "are of different machines: architecture: aarch64 before, x86_64 after; number" in found.error[0]
     assert history(updated[0], tmp_path / "other", "--across-machines").code == 0
     assert history(updated[0], updated[1], updated[0] / ".." / updated[0].name).error[0].endswith("are the same run")
     assert history(updated[0], tmp_path / "nothing").error[0].startswith(f"{tmp_path / 'nothing'}: not a run")

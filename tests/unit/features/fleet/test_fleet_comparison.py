@@ -97,6 +97,13 @@ def test_a_kernel_makes_another_kind_and_so_does_memory(tmp_path: Path, compare:
     assert {len(kind["machines"]) for kind in document["kinds"]} == {2}
 
 
+def test_two_architectures_are_two_kinds_and_are_named(tmp_path: Path, compare: Compare) -> None:
+    folder = fleet(tmp_path / "fleet", [Make(3), Make(2, facts=replace(MACHINE, architecture="aarch64"))])
+    found = compare(folder)
+    assert re.search(r"type A: 3 machines .*, Linux 6\.1\.0-18-amd64 on x86_64$", found.out, re.MULTILINE)
+    assert re.search(r"type B: 2 machines .*, Linux 6\.1\.0-18-amd64 on aarch64$", found.out, re.MULTILINE)
+
+
 def test_one_machine_of_a_kind_has_no_interval(tmp_path: Path, compare: Compare) -> None:
     found = compare(fleet(tmp_path / "fleet", [Make(1)]), "--fail-on", "worse")
     assert found.code == 3
