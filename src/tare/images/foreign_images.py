@@ -24,6 +24,7 @@ from tare.images import skopeo
 from tare.images.build_environment import (
     PACKAGES,
     build_root,
+    c_compiler,
     create_build_folder,
     has_build_root,
     install_packages,
@@ -150,7 +151,7 @@ def resolve_image(
     recipe = replace(guest_recipe(workloads, spec.release, spec.packages), architecture=spec.architecture)
     if spec.source is None:
         return with_files(ensure_image(say, recipe, archives), spec.files)
-    require_tools(skopeo.TOOLS | ({} if has_build_root() else {"cc": "gcc libc6-dev"}))
+    require_tools(skopeo.TOOLS | ({} if has_build_root() else dict([c_compiler(spec.architecture)])))
     base = ensure_image(say, replace(_BASE, architecture=spec.architecture), archives)
     images = make_images_folder()
     with create_build_folder(images) as scratch:

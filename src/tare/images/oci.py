@@ -25,6 +25,7 @@ _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _PORT = re.compile(r"([0-9]{1,5})(?:/tcp)?")
 _MAX_ID = (1 << 31) - 1  # of users and groups, as in container engines
+_NO_SYSTEM = "unknown"  # of an entry that is no image, such as an attestation of BuildKit's
 _DAMAGED = "get or build the image again"
 
 
@@ -130,11 +131,16 @@ def choose_platform(text: str | bytes, architecture: Architecture) -> str:
     for entry, platform in zip(entries, platforms, strict=True):
         if (platform.get("os"), platform.get("architecture")) == ("linux", architecture.debian):
             return _get_digest(entry)
-    offered = sorted({f"{each.get('os', '?')}/{each.get('architecture', '?')}" for each in platforms})
+    offered = sorted({_platform_name(each) for each in platforms if each.get("os") != _NO_SYSTEM})
     raise TareError(
         f"the image is for {', '.join(offered) or 'nothing'}, and the machine is linux/{architecture.debian}",
         f"build it for linux/{architecture.debian}, too",
     )
+
+
+def _platform_name(platform: dict[str, Any]) -> str:
+    words = [str(platform.get(key, "?")) for key in ("os", "architecture")]
+    return "/".join([*words, *([str(platform["variant"])] if platform.get("variant") else [])])
 
 
 def refuse_other_platform(text: str | bytes, architecture: Architecture) -> None:

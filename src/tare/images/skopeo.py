@@ -156,7 +156,7 @@ def copy_to_layout(
     """Copy an image into an OCI layout in `scratch`; return the layout's folder. Raises TareError."""
     layout = scratch / "layout"
     if not source.transport:
-        _wrap_in_layout(scratch, layout)
+        _wrap_in_layout(scratch, layout, architecture or this_architecture())
         return layout
     origin = source.name_with_digest(digest) if source.transport == "docker://" else str(source)
     # umoci of Debian 12 unpacks no zstd, and takes uncompressed layers of `docker save` for gzip. skopeo compresses
@@ -328,10 +328,16 @@ def merged_root(image: Image) -> tuple[tuple[str, ...], str]:
     return (*DIE_WITH_PARENT_PREFIX, *words), root
 
 
-def _wrap_in_layout(scratch: Path, layout: Path) -> None:
-    """Make a layout of the one layer in `scratch`, with an empty configuration."""
+def _wrap_in_layout(scratch: Path, layout: Path, architecture: Architecture) -> None:
+    """Make a layout of the one layer in `scratch`, with a configuration that names only the platform."""
     layer, image = scratch / "layer.tar", f"{layout}:{_TAG}"
-    for words in (("init", "--layout", str(layout)), ("new", "--image", image)):
+    platform = ("--os", "linux", "--architecture", architecture.debian)
+    steps = (
+        ("init", "--layout", str(layout)),
+        ("new", "--image", image),
+        ("config", "--image", image, "--no-history", *platform),
+    )
+    for words in steps:
         _HOST.run("umoci", *words, timeout=_INSPECT_SECONDS)
     _HOST.run("umoci", "raw", "add-layer", "--image", image, str(layer), timeout=_COPY_SECONDS)
     layer.unlink()
