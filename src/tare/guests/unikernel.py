@@ -19,14 +19,14 @@ from pydantic import Field
 from tare.guests import kvm
 from tare.guests.guest import EMULATION_CAUTION, with_monitor_memory
 from tare.guests.user_guest import UserGuest, UserGuestBoot
-from tare.hosts.cgroups import create_limited_cgroup
+from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.host import Host, Process
-from tare.images.micro import UNIKERNELS, ensure_unikernels, unikernels_folder
-from tare.model.architecture import X86_64
+from tare.images.micro import UNIKERNELS, MicroBuild, ensure_unikernels, unikernels_folder
+from tare.model.architecture import X86_64, Architecture
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
 from tare.model.isolation import Isolation
-from tare.model.trial import Caution, Limits, Problem
+from tare.model.trial import Caution, Family, Limits, Problem
 from tare.plugins.instance import Instance
 from tare.plugins.technology import LaunchRequest, Technology, find_missing_tools, first_line
 from tare.plugins.workload import Workload
@@ -56,12 +56,14 @@ class UnikernelBoot:
 class Unikernel(Technology):
     """Unikernel of `micro` in a monitor; `file` is the unikernel's name in its folder."""
 
-    family = "unikernel"
+    family: ClassVar[Family] = "unikernel"
     network_path = "tap"
     tests_path = "tests/contract/test_unikernels.py"
-    architectures = (X86_64,)
+    architectures: ClassVar[tuple[Architecture, ...]] = (X86_64,)
     packages = UNIKERNELS.debian_packages
+    build: ClassVar[MicroBuild] = UNIKERNELS
     file: ClassVar[str]
+    noun: ClassVar[str] = "unikernel"  # of `file`, in messages
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
     has_virtio_headers = False  # whether the monitor passes packets with virtio's headers to the tap
     has_firmware = False  # whether a firmware runs before the unikernel
@@ -83,9 +85,10 @@ class Unikernel(Technology):
         """Return the monitor and its version, for the instance's proof."""
         raise NotImplementedError
 
-    def cautions(self) -> tuple[Caution, ...]:
-        """Return the cautions that every instance has."""
-        return ()
+    def cautions(self, limits: Limits) -> tuple[Caution, ...]:
+        """Return the cautions of an instance with these limits."""
+        caution = Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for")
+        return () if len(limits.cpus) == 1 else (caution,)
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:  # noqa: ARG002 - most need no KVM
         """Return the problem that prevents the use of the accelerator, or ()."""
@@ -93,22 +96,27 @@ class Unikernel(Technology):
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return what the host lacks to start it, and what this machine lacks to build it if it is not built."""
-        return find_missing_tools(host, self.tools) or UNIKERNELS.problems() or self.acceleration_problems(host)
+        return find_missing_tools(host, self.tools) or self.build.problems() or self.acceleration_problems(host)
 
     def unsupported_reason(self, workload: Workload) -> str | None:
         """Refuse workloads that run a program inside, except those that `micro` serves."""
         if not workload.runs_inside or workload.service_name in SERVED_PORTS:
             return None
-        return f"a unikernel has no shell: this one only serves {' and '.join(SERVED_PORTS)}"
+        return f"a {self.noun} has no shell: this one only serves {' and '.join(SERVED_PORTS)}"
 
     def prepare_image(self, host: Host, image: Image) -> None:  # noqa: ARG002 - it has no image
         """Build the unikernels and copy them to the host."""
-        ensure_unikernels(host, lambda _: None)
+        ensure_unikernels(host, lambda _: None, self.build)
+
+    def prepare(self, launch: LaunchRequest, folder: str, group: ControlGroup, stack: ExitStack) -> tuple[str, ...]:  # noqa: ARG002 - others need the group
+        """Make what the unikernel in `folder` needs, until `stack` ends; return the command that starts it."""
+        tap = stack.enter_context(launch.network.create_tap(headers=self.has_virtio_headers))
+        return (*launch.network.enter, *self.command(UnikernelBoot(launch, folder, tap)))
 
     @contextmanager
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Start the unikernel in a control group and wait for the readiness message on its console."""
-        folder = ensure_unikernels(launch.ledger.host, lambda _: None)
+        folder = ensure_unikernels(launch.ledger.host, lambda _: None, self.build)
         digest = host.run("sha256sum", f"{folder}/{self.file}", timeout=60).text.split()[0]
         address = launch.network.instance_address
         launch.start_probe(address)
@@ -117,10 +125,9 @@ class Unikernel(Technology):
             group = stack.enter_context(
                 create_limited_cgroup(launch.ledger, launch.name, self.cgroup_limits(launch.limits))
             )
-            tap = stack.enter_context(launch.network.create_tap(headers=self.has_virtio_headers))
+            command = self.prepare(launch, folder, group, stack)
             launch.timeline.mark("started")
-            command = self.command(UnikernelBoot(launch, folder, tap))
-            console = stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            console = stack.enter_context(host.spawn(*group.join, *command))
             self._await_ready(console, launch)
             instance = Instance(
                 name=launch.name,
@@ -128,10 +135,10 @@ class Unikernel(Technology):
                 address=address,
                 network_path=self.network_path,
                 processes=group.processes,
-                proof={**self.proof(launch.ledger.host), "unikernel": self.file, "sha256": digest},
+                proof={**self.proof(launch.ledger.host), self.noun: self.file, "sha256": digest},
                 written_bytes=lambda: 0,  # it has no disk
                 image_bytes=lambda: launch.ledger.setup_helper.bytes_below(f"{folder}/{self.file}"),
-                cautions=(*self.cautions(), *_one_cpu_cautions(launch.limits)),
+                cautions=self.cautions(launch.limits),
                 served_ports=SERVED_PORTS,
             )
             yield kvm.with_pvm(host, instance) if self.needs_kvm else instance
@@ -153,7 +160,7 @@ class Unikernel(Technology):
                 words = [last, *filter(None, (text.strip() for text in console.errors().splitlines()))]
                 late = isinstance(error, TimedOut)
                 end = f"it does not serve after {BOOT_SECONDS:g} s" if late else "its monitor ended"
-                what = f"{self.name}: the unikernel did not boot: {end}"
+                what = f"{self.name}: the {self.noun} did not boot: {end}"
                 kind = TimedOut if late else TrialFailed
                 raise kind(what, f"its last line was: {words[-1][-200:]!r}") from error
             if line.text.strip() and not last and self.has_firmware:
@@ -209,9 +216,9 @@ class QemuUnikernel(Unikernel):
         """Return the accelerator, QEMU's version, and that of the unikernel's system."""
         return {"accelerator": self.accelerator, "qemu": kvm.qemu_version(host), "system": self.version(host)}
 
-    def cautions(self) -> tuple[Caution, ...]:
-        """Return a caution for emulation."""
-        return () if self.needs_kvm else (EMULATION_CAUTION,)
+    def cautions(self, limits: Limits) -> tuple[Caution, ...]:
+        """Add a caution for emulation."""
+        return (*(() if self.needs_kvm else (EMULATION_CAUTION,)), *super().cautions(limits))
 
     def acceleration_problems(self, host: Host) -> Sequence[Problem]:
         """Return the problem that prevents the use of KVM if it is the accelerator, or ()."""
@@ -236,11 +243,6 @@ def solo5_version(host: Host) -> str:
     """Return the version of Solo5; "" before its tenders are built with the unikernels."""
     line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_folder(host)}/solo5-spt")
     return line.partition("version v")[2]
-
-
-def _one_cpu_cautions(limits: Limits) -> tuple[Caution, ...]:
-    caution = Caution("limits-differ", f"uses one CPU, {len(limits.cpus)} were asked for")
-    return () if len(limits.cpus) == 1 else (caution,)
 
 
 @dataclass(frozen=True)

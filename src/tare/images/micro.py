@@ -1,4 +1,4 @@
-"""Build of tare's server `micro`: one application as a Linux program and as unikernels for Solo5 and ArceOS.
+"""Build of tare's server `micro`: one application for Linux, as unikernels for Solo5 and ArceOS, and for WebAssembly.
 
 cargo builds the server once from programs/unikernel. The built files are cached under the hash of the sources. The
 crates that cargo fetches stay in the state folder, too. Other hosts get the built files. The Linux program is built for
@@ -53,7 +53,6 @@ class MicroBuild:
     crates: tuple[str, ...]
     tools: Mapping[str, str]
     builds_library: bool = False  # cargo also builds Rust's standard library, as none is installed for the target
-    is_freestanding: bool = False  # without an operating system
     machine: str = ""
 
     @property
@@ -81,7 +80,7 @@ class MicroBuild:
         if os.access(self.folder, os.R_OK) or has_build_root():
             return ()
         missing = find_missing_build_tools(self.tools)
-        if self.is_freestanding and shutil.which("pkg-config"):
+        if "pkg-config" in self.tools and shutil.which("pkg-config"):
             check = _HOST.run("pkg-config", "--exists", "libseccomp", timeout=10, check=False)
             missing += [_not_installed("libseccomp's headers", "libseccomp-dev")] if check.exit_code else []
         return (*_rust_problems(self.builds_library), *missing)
@@ -145,7 +144,13 @@ UNIKERNELS = MicroBuild(
         "pkg-config": "pkg-config libseccomp-dev",
     },
     builds_library=True,
-    is_freestanding=True,
+)
+WEBASSEMBLY = MicroBuild(
+    "the WebAssembly module",
+    ("wasm",),
+    ("application", "wasm"),
+    {"cc": "gcc libc6-dev", "wasm-ld": "lld"},
+    builds_library=True,
 )
 
 
@@ -158,22 +163,22 @@ def linux_build(architecture: Architecture) -> MicroBuild:
     return replace(LINUX, about=about, tools=tools, builds_library=True, machine=architecture.machine)
 
 
-def unikernels_folder(host: Host) -> str:
+def unikernels_folder(host: Host, build: MicroBuild = UNIKERNELS) -> str:
     """Return the path of the folder of the unikernels on a host, which may not exist yet."""
-    return str(UNIKERNELS.folder if isinstance(host, LocalHost) else _REMOTE_UNIKERNELS / UNIKERNELS.key)
+    return str(build.folder if isinstance(host, LocalHost) else _REMOTE_UNIKERNELS / build.key)
 
 
-def has_unikernels(host: Host) -> bool:
+def has_unikernels(host: Host, build: MicroBuild = UNIKERNELS) -> bool:
     """Return whether the unikernels are on a host."""
-    return not host.run("test", "-d", unikernels_folder(host), timeout=30, check=False).exit_code
+    return not host.run("test", "-d", unikernels_folder(host, build), timeout=30, check=False).exit_code
 
 
-def ensure_unikernels(host: Host, say: Callable[[str], None]) -> str:
+def ensure_unikernels(host: Host, say: Callable[[str], None], build: MicroBuild = UNIKERNELS) -> str:
     """Return the folder of the unikernels on a host; build them here and copy them to the host if needed."""
-    target = unikernels_folder(host)
-    if has_unikernels(host):
+    target = unikernels_folder(host, build)
+    if has_unikernels(host, build):
         return target
-    here = UNIKERNELS.ensure_built(say)
+    here = build.ensure_built(say)
     if not isinstance(host, LocalHost):
         fresh = f"{target}.new"
         host.run("mkdir", "-p", fresh, timeout=30)

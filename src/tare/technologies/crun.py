@@ -115,7 +115,7 @@ class Crun(Technology, Snapshots):
             changes = f"{snapshot}/{_CHANGES}" if snapshot else ""
             sandbox = stack.enter_context(create_sandbox(launch, address, changes=changes))
             network = stack.enter_context(launch.network.create_namespace())
-            bundle = _bundle_configuration(sandbox, network)
+            bundle = bundle_configuration(sandbox, network)
             if snapshot:  # the restored process has the name of its first instance in its arguments, as gVisor checks
                 bundle["process"] = json.loads(host.read(f"{snapshot}/{_BUNDLE}"))["process"]
             host.write(f"{launch.folder}/{_BUNDLE}", json.dumps(bundle))
@@ -160,7 +160,7 @@ def _await_end(runtime: Process) -> None:
         time.sleep(0.01)
 
 
-def _bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:
+def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:
     """Return the configuration of the OCI runtime specification, version 1.0.2."""
     launch, volume = sandbox.launch, str(sandbox.volume)
     limit = launch.limits.open_files
