@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 from binfmt import FOLDER, registered
+from waiting import ENOUGH_SECONDS
 
-from tare.hosts.ledger import read_pending_undos
+from tare.hosts.ledger import read_pending_undos, run_undo
+from tare.hosts.local import LocalHost
 from tare.images.emulation import emulate_programs, emulation_problems
 from tare.model.architecture import ARM64, X86_64, this_architecture
 
@@ -43,6 +46,23 @@ def somebody_elses(flags: str) -> Iterator[None]:
             yield
         finally:
             holder.communicate("end\n")
+
+
+@contextmanager
+def another_build() -> Iterator[subprocess.Popen[str]]:
+    """Start another process of tare's that emulates programs until its input ends."""
+    script = (
+        "import sys\nfrom tare.images.emulation import emulate_programs\nfrom tare.model.architecture import ARM64\n"
+        "with emulate_programs(ARM64):\n    print('registered', flush=True)\n    sys.stdin.read()\n"
+    )
+    command = (sys.executable, "-c", script)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline() == "registered\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +114,37 @@ def test_a_registration_that_needs_the_emulator_in_the_image_is_hidden(
             assert registered() == sorted([*before, f"tare-aarch64-{os.getpid()}"])
             assert subprocess.run((program,), check=False).returncode == 42
         assert registered() == before
+
+
+@needs_emulator
+def test_the_registration_of_another_build_is_not_relied_on(
+    program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    before = registered()
+    with another_build() as other:
+        stack = ExitStack()
+        stack.enter_context(emulate_programs(ARM64))
+        other.communicate(timeout=ENOUGH_SECONDS)
+        with stack:
+            assert subprocess.run((program,), check=False).returncode == 42
+    assert registered() == before
+
+
+@needs_emulator
+def test_the_registration_of_a_killed_build_is_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))
+    before = registered()
+    # Another mount keeps the registration, as every kernel before Linux 6.7 does.
+    with somebody_elses(""), another_build() as other:
+        other.kill()
+        other.wait()
+        assert any(name.startswith("tare-aarch64") for name in registered())
+        ((path, pending),) = read_pending_undos(tmp_path / "ledger").items()
+        assert [run_undo(LocalHost(), argv, ENOUGH_SECONDS) for argv in pending.entries] == [""]
+        assert registered() == sorted([*before, "other-arm"])
+        path.unlink()
+    assert registered() == before
 
 
 def test_a_machine_without_an_emulator_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
