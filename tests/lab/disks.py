@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tare.hosts.local import LocalHost
 from tare.images.image import ensure_image
-from tare.images.recipes import machine_recipe
+from tare.images.recipes import guest_recipe, machine_recipe
+from tare.model.architecture import Architecture
 from tare.model.files import read_text
 from tare.model.image import Image
 from tare.model.machine import Hosts
@@ -22,9 +24,9 @@ from tare.technologies.qemu import Qemu
 from tare.technologies.qemu_tcg import QemuTcg
 
 
-def disks_of(machine: str) -> dict[str, Path]:
+def disks_of(machine: str, architecture: Architecture) -> dict[str, Path]:
     """Return the files that are further disks of a machine, by their names in the folder of tare's images there."""
-    image = ensure_image(_say)
+    image = ensure_image(_say, replace(guest_recipe(), architecture=architecture))
     disks = {f"{image.digest}/{image.disk.name}": image.disk}
     if machine == "kvm":
         outer = ensure_image(_say, machine_recipe())

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tare.hosts.ledger import state_folder
+from tare.model.architecture import Architecture, this_architecture
 from tare.technologies.gvisor import CURRENT_RUNSC
 
 _BUILD_SECONDS = 7200
@@ -32,12 +33,20 @@ class NotBuilt(Exception):
     """Something that tests need cannot be built or found here."""
 
 
-def runsc() -> Path:
-    """Return the path of runsc; build it if it is missing. Raises NotBuilt."""
+def runsc(architecture: Architecture | None = None) -> Path:
+    """Return the path of runsc, by default for this machine; build it if it is missing. Raises NotBuilt."""
     folder = state_folder() / "tests" / Path(CURRENT_RUNSC).name
-    if not (folder / "runsc").exists():
-        run("go", "install", CURRENT_RUNSC, CGO_ENABLED="0", GOBIN=str(folder), GOFLAGS="-p=2")
-    return folder / "runsc"
+    if architecture is None or architecture is this_architecture():
+        if not (folder / "runsc").exists():
+            run("go", "install", CURRENT_RUNSC, CGO_ENABLED="0", GOBIN=str(folder), GOFLAGS="-p=2")
+        return folder / "runsc"
+    program = folder / f"bin/linux_{architecture.debian}/runsc"  # Go refuses GOBIN with a foreign architecture
+    if not program.exists():
+        modules = run("go", "env", "GOMODCACHE").strip()
+        options = {"GOARCH": architecture.debian, "CGO_ENABLED": "0", "GOFLAGS": "-p=2"}
+        folder.mkdir(parents=True, exist_ok=True)
+        run("go", "install", CURRENT_RUNSC, folder=folder, GOPATH=str(folder), GOMODCACHE=modules, **options)
+    return program
 
 
 def shim() -> Path:

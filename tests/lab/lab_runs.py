@@ -15,6 +15,7 @@ from tare.hosts.ledger import state_folder
 from tare.model.run_folder import Run, load_run
 
 TARE = Path(sys.executable).parent / "tare"
+_ROOT = Path(__file__).parents[2]
 RUN_SECONDS = 3 * 3600.0
 # Everything that a run makes: namespaces, links, groups, folders, block devices, guests.
 LEFT = """
@@ -72,3 +73,18 @@ def left_on(machine: machines.Machine) -> str:
 
 def outcomes(run: Run) -> dict[tuple[str, str], str]:
     return {(trial.workload, trial.stack): f"{trial.status} {trial.reason}".strip() for trial in run.trials}
+
+
+def holds(machine: machines.Machine, technologies: str, *files: str) -> None:
+    """Run contract tests on a machine; there, a technology that cannot run is a failure."""
+    there = {
+        "TARE_TEST_MACHINE": machine.title,
+        "TARE_TEST_SSH_CONFIG": str(machines.ssh_config()),
+        "TARE_TEST_TECHNOLOGIES": technologies,
+    }
+    command = (sys.executable, "-m", "pytest", "-q", *(str(_ROOT / "tests/contract" / file) for file in files))
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=os.environ | there, cwd=_ROOT
+    )
+    assert ended.returncode == 0, ended.stdout
+    assert " passed" in ended.stdout

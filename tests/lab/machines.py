@@ -1,8 +1,8 @@
-"""The lab: two machines in QEMU emulation that `tare` treats as hosts over SSH. On one KVM works, the other runs Xen.
+"""The lab: machines in QEMU emulation that `tare` treats as hosts over SSH: with KVM, with Xen, and with arm64.
 
-    .venv/bin/python tests/lab/machines.py start kvm|xen|all
-    .venv/bin/python tests/lab/machines.py stop kvm|xen|all
-    .venv/bin/python tests/lab/machines.py ssh kvm|xen [COMMAND...]
+    .venv/bin/python tests/lab/machines.py start kvm|xen|arm64|all
+    .venv/bin/python tests/lab/machines.py stop kvm|xen|arm64|all
+    .venv/bin/python tests/lab/machines.py ssh kvm|xen|arm64 [COMMAND...]
     .venv/bin/python tests/lab/machines.py status
 
 Their disks are overlays of images made by tare itself and stay between starts, and so does what tare carries in.
@@ -29,19 +29,19 @@ from disks import disks_of, make_disk
 from tare.guests import guest
 from tare.hosts.ledger import state_folder
 from tare.hosts.local import LocalHost
-from tare.images.image import ensure_image
+from tare.images.build_environment import program_folder
+from tare.images.image import compile_program, ensure_image
 from tare.images.recipes import Recipe, machine_recipe
+from tare.model.architecture import ARM64, X86_64, Architecture
 from tare.model.errors import TareError, TrialFailed, UsageError
 from tare.model.files import read_text
 from tare.model.image import Image
 from tare.plugins import registry
 
 _HERE = LocalHost()
-_QEMU = "qemu-system-x86_64"
-_BOOT_SECONDS = 180.0
+_BOOT_SECONDS = 300.0
 _STOP_SECONDS = 20.0
 _TOOLS = {
-    _QEMU: "qemu-system-x86",
     "qemu-img": "qemu-utils",
     "ssh": "openssh-client",
     "ssh-keygen": "openssh-client",
@@ -55,6 +55,7 @@ _XEN_PACKAGES = (
     *("dmsetup", "e2fsprogs", "iproute2", "iptables", "kmod", "openssh-client", "openssh-server", "procps"),
     *("qemu-system-xen", "qemu-utils", "tiny-initramfs", "xen-hypervisor-4.17-amd64", "xen-utils-4.17"),
 )
+_ARM64_PACKAGES = ("bpftrace", "linux-perf", "python3-venv")
 
 # The server that a distribution starts: tare and its users reach the machine as any other.
 _SSH = """
@@ -120,6 +121,17 @@ until docker version && lxc info; do
     sleep 1
 done
 """
+_ARM64 = """
+modprobe -a tun loop
+containerd --log-level error &
+dockerd --log-level error --containerd=/run/containerd/containerd.sock &
+tries=0
+until docker version; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 120 ]
+    sleep 1
+done
+"""
 _XEN = """
 modprobe -a xen-evtchn xen-gntdev xen-gntalloc xen-netback xen-blkback xen-privcmd tun loop
 mkdir -p /var/log/xen
@@ -138,6 +150,7 @@ class Machine:
     processor: tuple[str, ...]
     console: str
     setup: str
+    architecture: Architecture = X86_64
 
     @property
     def title(self) -> str:
@@ -174,6 +187,12 @@ def _with_monitors(recipe: Recipe) -> Recipe:
     return replace(recipe, packages=tuple(sorted({*recipe.packages, *itertools.chain(*monitors)})))
 
 
+def _for_arm64() -> Recipe:
+    """Return the recipe of an outer machine, with what installs and runs tare itself, and records profiles."""
+    recipe = machine_recipe(architecture=ARM64)
+    return replace(recipe, packages=tuple(sorted({*recipe.packages, *_ARM64_PACKAGES})))
+
+
 MACHINES = {
     "kvm": Machine(
         "kvm",
@@ -193,6 +212,16 @@ MACHINES = {
         "hvc0",
         _XEN,
     ),
+    "arm64": Machine(
+        "arm64",
+        _for_arm64(),
+        "198.19.252",
+        # Emulated pointer authentication with QEMU's own algorithm instead of Arm's, which takes several times as long.
+        ("-M", ARM64.board, "-cpu", "max,pauth-impdef=on", "-smp", "2", "-m", "4096M"),
+        ARM64.console,
+        _ARM64,
+        ARM64,
+    ),
 }
 
 
@@ -211,13 +240,16 @@ def main(arguments: Sequence[str]) -> int:
         case ["ssh", name, *command]:
             connect(_chosen(name)[0], command)
         case _:
-            raise UsageError("no such command", "machines.py start|stop kvm|xen|all, ssh kvm|xen [COMMAND...], status")
+            raise UsageError(
+                "no such command",
+                "machines.py start|stop NAME|all, ssh NAME [COMMAND...], status; NAME is kvm, xen or arm64",
+            )
     return 0
 
 
 def start(machines: Sequence[Machine]) -> None:
     """Start those of the machines that do not run yet, side by side."""
-    _check_tools()
+    _check_tools(machines)
     fresh = [machine for machine in machines if not machine.pid]
     for machine in machines:
         if machine not in fresh:
@@ -225,13 +257,13 @@ def start(machines: Sequence[Machine]) -> None:
     if not fresh:
         return
     own = [ensure_image(_say, machine.recipe) for machine in fresh]
-    disks = [disks_of(machine.name) for machine in fresh]
+    disks = [disks_of(machine.name, machine.architecture) for machine in fresh]
     began = time.monotonic()
     try:
         for machine, image, its in zip(fresh, own, disks, strict=True):
             _begin(machine, image, its)
-        for machine, image, its in zip(fresh, own, disks, strict=True):
-            _finish(machine, image, its)
+        for machine, its in zip(fresh, disks, strict=True):
+            _finish(machine, its)
             _say(f"{machine.title}: up, {time.monotonic() - began:.1f} s")
     except BaseException:
         for machine in fresh:
@@ -274,7 +306,7 @@ def _begin(machine: Machine, own: Image, disks: Mapping[str, Path]) -> None:
     _HERE.run("ip", "addr", "add", f"{machine.gateway}/30", "dev", machine.title, timeout=10)
     _HERE.run("ip", "link", "set", machine.title, "up", timeout=10)
     _HERE.run(
-        *(_QEMU, "-name", machine.title, "-accel", "tcg,thread=multi", *machine.processor),
+        *(machine.architecture.qemu, "-name", machine.title, "-accel", "tcg,thread=multi", *machine.processor),
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-daemonize"),
         *("-pidfile", str(machine.folder / "pid"), "-serial", f"file:{console}"),
         *("-drive", f"file={machine.folder / 'disk.qcow2'},if=virtio,format=qcow2"),
@@ -302,7 +334,7 @@ def _boot(machine: Machine, image: Image) -> tuple[str, ...]:
     return ("-kernel", str(hypervisor), "-append", options, "-initrd", modules)
 
 
-def _finish(machine: Machine, own: Image, disks: Iterable[str]) -> None:
+def _finish(machine: Machine, disks: Iterable[str]) -> None:
     """Wait until a machine can be entered, start its SSH server, and do there what a distribution would have done."""
     console = str(machine.folder / "console.log")
 
@@ -312,12 +344,19 @@ def _finish(machine: Machine, own: Image, disks: Iterable[str]) -> None:
     if not _wait(open_or_ended, _BOOT_SECONDS) or guest.AGENT_READY_PREFIX not in read_text(console):
         last = read_text(console).strip().rpartition("\n")[2][-200:]
         raise TareError(f"{machine.title} did not boot; it said last: {last!r}", f"see {console}")
-    reach = (str(own.root / guest.GUEST_EXEC), machine.address, str(guest.AGENT_PORT), f"{_BOOT_SECONDS:g}")
+    reach = (str(_guest_exec(machine)), machine.address, str(guest.AGENT_PORT), f"{_BOOT_SECONDS:g}")
     key = (machine.folder / "key.pub").read_text(encoding="ascii").split()[1]
     host_key = _HERE.run(*reach, "sh", "-ec", _SSH, "sh", key, timeout=_BOOT_SECONDS).text
     (machine.folder / "known_hosts").write_text(f"{machine.address} {host_key}", encoding="ascii")
     words = (word for letter, name in zip("bcdefg", disks, strict=False) for word in (f"/dev/vd{letter}", name))
     _inside(machine, _COMMON + _DISKS + machine.setup, _BOOT_SECONDS, *words)
+
+
+def _guest_exec(machine: Machine) -> Path:
+    """Return the client of the machine's agent, built for this machine: that of the image may be for another."""
+    program = machine.folder / "guest_exec"
+    compile_program(program_folder() / "guest_exec.c", program)
+    return program
 
 
 def _inside(machine: Machine, script: str, timeout: float, *words: str) -> None:
@@ -350,10 +389,11 @@ def _ssh_block(machine: Machine) -> str:
     return "".join((f"Host {machine.title}\n", *(f"    {name} {value}\n" for name, value in options.items())))
 
 
-def _check_tools() -> None:
+def _check_tools(machines: Sequence[Machine]) -> None:
     if os.geteuid():
         raise TareError("only root can start the lab's machines", "run it as root")
-    for tool, package in _TOOLS.items():
+    emulators = {each.architecture.qemu: each.architecture.localize("qemu-system-x86") for each in machines}
+    for tool, package in {**emulators, **_TOOLS}.items():
         if not shutil.which(tool):
             raise TareError(f"{tool} is not installed", f"apt-get install {package}")
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import machines
 import pytest
-from lab_runs import RUN_SECONDS, done, left_on, outcomes, running
+from lab_runs import done, holds, left_on, outcomes, running
 from own_disks import micro_initrd
 from ssh_machines import lab
 
@@ -55,21 +52,6 @@ clients = [5]
 duration = "200ms"
 
 """
-
-
-def holds(machine: machines.Machine, technologies: str, *files: str) -> None:
-    """Run contract tests on a machine; there, a technology that cannot run is a failure."""
-    there = {
-        "TARE_TEST_MACHINE": machine.title,
-        "TARE_TEST_SSH_CONFIG": str(machines.ssh_config()),
-        "TARE_TEST_TECHNOLOGIES": technologies,
-    }
-    command = (sys.executable, "-m", "pytest", "-q", *(str(ROOT / "tests/contract" / file) for file in files))
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_SECONDS, check=False, env=os.environ | there, cwd=ROOT
-    )
-    assert ended.returncode == 0, ended.stdout
-    assert " passed" in ended.stdout
 
 
 def check_guest(trial: Trial) -> None:

@@ -1,0 +1,123 @@
+"""The arm64 machine of the lab: driven over SSH from this machine, and with tare installed there. `make test-lab`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import gvisor_built
+import machines
+import pytest
+from binfmt import registered
+from lab_runs import done, holds, left_on, outcomes, running
+
+from tare.images.image import ensure_image
+from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
+from tare.model.architecture import ARM64
+
+pytestmark = [pytest.mark.machine, pytest.mark.lab]
+
+ROOT = Path(__file__).parents[2]
+SUITE = ROOT / "examples/lab-arm64.toml"
+STACKS = tuple(tomllib.loads(SUITE.read_text())["suite"]["stacks"])
+# Wheels for Python 3.11 of Debian 12, with the C library of the release or an older one.
+PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_28_aarch64")
+FOREIGN_STACKS = """\
+[suite]
+stacks = ["native", "uml"]
+blocks = 1
+
+[hosts.server]
+ssh = "tare-lab-arm64"
+ssh_config = "{}"
+
+[[workloads]]
+use = "dhrystone"
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[machines.Machine]:
+    """The machine, with gVisor of today."""
+    before = registered()
+    program = gvisor_built.runsc(ARM64)
+    with running("arm64") as found:
+        on(found, "cat >/usr/local/bin/runsc; chmod 755 /usr/local/bin/runsc", file=program)
+        yield found
+    assert registered() == before
+
+
+def on(machine: machines.Machine, script: str, seconds: float = 600, file: Path | None = None) -> str:
+    """Run a shell script on the machine; return what it prints. Raises with its last words if it fails."""
+    reach = ("ssh", "-F", str(machines.ssh_config()), machine.title, shlex.join(("sh", "-ec", script)))
+    with (file or Path("/dev/null")).open("rb") as given:
+        ended = subprocess.run(reach, stdin=given, capture_output=True, text=True, timeout=seconds, check=False)
+    assert ended.returncode == 0, (script, ended.stdout[-3000:], ended.stderr[-3000:])
+    return ended.stdout
+
+
+def test_every_stack_runs_over_ssh(machine: machines.Machine, tmp_path: Path) -> None:
+    run = done(SUITE, tmp_path / "run")
+    assert left_on(machine) == ""
+    found = outcomes(run)
+    assert {stack for _, stack in found} == set(STACKS)
+    assert set(found.values()) == {"ok"}
+    assert run.record.machine.architecture == "aarch64"
+    for trial in run.trials:
+        assert "emulated" in {caution.kind for caution in trial.cautions}
+
+
+def test_the_contract_holds(machine: machines.Machine) -> None:
+    holds(machine, "crun,docker,lxc,bubblewrap,gvisor", "test_technologies.py", "test_lifecycle.py")
+    assert left_on(machine) == ""
+
+
+def test_a_stack_that_exists_on_x86_64_only_is_refused(machine: machines.Machine, tmp_path: Path) -> None:
+    suite = tmp_path / "suite.toml"
+    suite.write_text(FOREIGN_STACKS.format(machines.ssh_config()))
+    found = outcomes(done(suite, tmp_path / "run"))
+    assert found["dhrystone", "native"] == "ok"
+    assert found["dhrystone", "uml"].startswith("skipped uml: it runs on x86-64 only, and the machine is arm64")
+    assert left_on(machine) == ""
+
+
+@pytest.fixture(scope="module")
+def installed(machine: machines.Machine, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> machines.Machine:
+    """The machine with tare's wheel installed, and archives of its images, as it has no network."""
+    wheels, archives = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("archives")
+    platforms = (word for platform in PLATFORMS for word in ("--platform", platform))
+    download = (sys.executable, "-m", "pip", "download", "-q", "--python-version", "3.11", "--only-binary=:all:")
+    subprocess.run((*download, *platforms, "-d", str(wheels), str(wheel)), check=True, timeout=600)
+    for recipe in (guest_recipe(), client_recipe(), machine_recipe()):
+        ensure_image(print, replace(recipe, architecture=ARM64), archives)
+    for folder in (wheels, archives):
+        packed = folder.with_suffix(".tar")
+        subprocess.run(("tar", "-C", str(folder), "-cf", str(packed), "."), check=True, timeout=600)
+        on(machine, f"mkdir -p /root/{folder.name}; tar -C /root/{folder.name} -x", file=packed)
+    install = f"venv/bin/pip install -q --no-index --find-links {wheels.name} tare-bench"
+    on(machine, f"cd; ln -sfn {archives.name} archives; python3 -m venv venv; {install}", 1200)
+    return machine
+
+
+def tare(machine: machines.Machine, *words: str, seconds: float = 1800) -> str:
+    """Run tare on the machine."""
+    return on(machine, f"cd; venv/bin/tare {shlex.join(words)}", seconds)
+
+
+def test_tare_runs_on_the_machine_itself(installed: machines.Machine) -> None:
+    listed = json.loads(tare(installed, "doctor", "--json"))
+    assert len([each["name"] for each in listed["technologies"] if each["usable"]]) >= 9
+    on(installed, "cd; cat >quick.toml", file=ROOT / "examples/quick.toml")
+    tare(installed, "image", "quick.toml", "--archives", "archives")
+    tare(installed, "run", "quick.toml", "--blocks", "1", "--out", "run", seconds=3600)
+    trials = json.loads(tare(installed, "export", "run", "--format", "json"))
+    assert {trial["status"] for trial in trials["trials"]} == {"ok"}
+    assert "perl: " in tare(installed, "try", "--on", "native,crun", "--budget", "60s", "--", "perl", "-e", "1")
+    assert "advice" in tare(installed, "advise", "run").lower()
+    assert tare(installed, "clean") == tare(installed, "clean", "--check") == ""
