@@ -28,7 +28,11 @@ from tare.workloads.startup import Startup
 pytestmark = pytest.mark.machine
 
 MEMORY_BYTES = 512 << 20  # what conftest's instances are given
-ALL: list[type[Unikernel]] = [found for found in own("technologies").values() if issubclass(found, Unikernel)]
+ALL: list[type[Unikernel]] = [
+    found
+    for found in own("technologies").values()
+    if issubclass(found, Unikernel) and found.tests_path == Unikernel.tests_path
+]
 SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 

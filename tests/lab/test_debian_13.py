@@ -87,6 +87,38 @@ def test_a_run_on_debian_13_has_no_failed_trial(machine: Debian13, release: str)
     assert machine.run(".venv/bin/tare clean", 60) == ""
 
 
+def test_a_webassembly_module_serves_in_a_run(machine: Debian13) -> None:
+    (machine.root / "root/suite.toml").write_text(
+        """\
+[suite]
+stacks = ["native", "crun-wasm"]
+blocks = 1
+
+[[workloads]]
+use = "micro-redis"
+operations = ["GET"]
+clients = [1, 50]
+duration = "300ms"
+
+[[workloads]]
+use = "startup"
+
+[[workloads]]
+use = "dhrystone"
+"""
+    )
+    machine.run(".venv/bin/tare run /root/suite.toml --out /root/wasm", 1800)
+    trials = [each for each in load_run(machine.root / "root/wasm").trials if each.stack == "crun-wasm"]
+    assert {(each.workload, each.status) for each in trials} == {
+        ("micro-redis", "ok"),
+        ("startup", "ok"),
+        ("dhrystone", "skipped"),
+    }
+    rates = {value.point: value.value for each in trials for value in each.values if value.metric == "get"}
+    assert min(rates[1.0], rates[50.0]) > 10
+    assert machine.run(".venv/bin/tare clean; crun list --quiet", 60) == ""
+
+
 def test_a_network_that_podman_cannot_finish_leaves_no_bridge(machine: Debian13) -> None:
     (machine.root / "root/suite.toml").write_text(
         '[suite]\nstacks = ["native", "podman"]\nblocks = 1\n[[workloads]]\nuse = "startup"\n'
