@@ -174,6 +174,8 @@ class Technology(ABC):
     - `starts_quickly`: an instance is ready within a few seconds, so that `tare try` includes it by default.
     - `settle_seconds`: the time after its start in which an instance works slower than later. Turns wait for its end.
     - `short_name`: another name in suites; "" if there is none.
+    - `other_names`: names of its programs that a user may take for its name. A suite with one of them is refused with
+      the right name.
     - `variant_setting`: the setting whose value may follow either name after a hyphen, so that `pod-gvisor` (`pod`
       with `runtime_class = "gvisor"`) needs no table in a suite; "" if there is none.
     - `tested`: tare's tests run the real tool, the real tool in an emulated machine, or only a stand-in for it.
@@ -195,6 +197,7 @@ class Technology(ABC):
     starts_quickly: ClassVar[bool] = True
     settle_seconds: ClassVar[float] = 0.0
     short_name: ClassVar[str] = ""
+    other_names: ClassVar[tuple[str, ...]] = ()
     variant_setting: ClassVar[str] = ""
     tested: ClassVar[Literal["real", "emulated", "stand-in"]] = "real"
     tests_path: ClassVar[str] = "tests/contract"

@@ -150,6 +150,8 @@ def resolve_technologies(catalogue: Catalogue, stack: str) -> str:
 def find_nearest_layer(catalogue: Catalogue, name: str) -> str:
     """Return the known layer name that an unknown name probably means; "" if none is similar."""
     full_names, known = catalogue.names("technologies"), dict(_list_known_layers(catalogue))
+    if meant := next((each for each, plugin in known.items() if name in getattr(plugin, "other_names", ())), ""):
+        return meant
     likely = {*full_names, *known}
     for separator in re.finditer(r"[-_:](?=.)", name):
         head, word = name[: separator.start()], name[separator.end() :]
@@ -272,7 +274,8 @@ def _guess_stack(document: Document, stack: str, variants: Collection[str]) -> s
     corrected = [
         layer if layer in known else find_nearest_layer(document.catalogue, layer) for layer in split_stack(stack)
     ]
-    return find_nearest(stack, {*variants, "/".join(corrected)} if all(corrected) else variants)
+    meant = "/".join(corrected) if all(corrected) else ""
+    return find_nearest(stack, {*variants, meant} - {""}) or meant
 
 
 def _read_nested(document: Document, key: TomlKey, stack: str, likely: str) -> tuple[Any, ...]:

@@ -108,6 +108,7 @@ class Lxd(Technology):
     family: ClassVar[Family] = "container"
     isolation = Isolation("shared kernel", "namespaces with unprivileged users, a control group; LXD's seccomp filter")
     needs = "or Incus instead, its daemon"
+    other_names: ClassVar[tuple[str, ...]] = ("incus",)
     can_be_nested = True
     has_volumes = True
     tools: ClassVar[Mapping[str, str]] = {"lxc": "lxd", "ip": "iproute2"}

@@ -53,6 +53,7 @@ class LxdVm(Lxd):
     starts_quickly = False
     isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
+    other_names = ("incus-vm",)
     can_be_nested = False
     has_volumes = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_media.EFI_TOOLS, **monitors.KVM_TOOLS}
