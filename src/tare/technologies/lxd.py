@@ -42,6 +42,7 @@ _IMPORT_SECONDS = 900.0
 _EXEC = ("exec", "--mode=non-interactive", "--cwd=/")  # / is the working directory in all technologies
 # Debian's Incus installs its daemon outside the usual PATH.
 _INCUS = 'PATH="$PATH:/usr/libexec/incus" exec incusd --group root'
+_GUEST_INTERFACE = {"lxc": "security.devlxd", "incus": "security.guestapi"}  # each daemon refuses the other's key
 _DAEMONS = {"lxc": ("lxd", "--group", "root"), "incus": ("sh", "-c", _INCUS)}
 _CLIENT = 'for tool do command -v "$tool" >/dev/null && echo "$tool" && break; done'
 # The daemon accepts the metadata and the root file system as two files, so that the archive needs no change. It takes
@@ -196,7 +197,9 @@ class Lxd(Technology):
             launch.start_probe(address)
             launch.timeline.mark("requested")
             create = (client, "init", "--quiet", "--no-profiles", image_alias(launch.image), name)
-            host.run(*create, timeout=TIMEOUT_SECONDS, input=json.dumps(_container_settings(launch, card)).encode())
+            host.run(
+                *create, timeout=TIMEOUT_SECONDS, input=json.dumps(_container_settings(launch, card, client)).encode()
+            )
             launch.timeline.mark("started")
             host.run(client, "start", name, timeout=TIMEOUT_SECONDS)
             reader = launch.ledger.host
@@ -267,7 +270,7 @@ def _create_card(host: Host, launch: LaunchRequest) -> Iterator[str]:
         yield card
 
 
-def _container_settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
+def _container_settings(launch: LaunchRequest, card: str, client: str) -> dict[str, Any]:
     files, network = launch.limits.open_files, launch.network
     raw = {
         "lxc.uts.name": HOST_NAME,
@@ -282,7 +285,7 @@ def _container_settings(launch: LaunchRequest, card: str) -> dict[str, Any]:
     return {
         "config": {
             f"linux.sysctl.{UNPRIVILEGED_PORT_SYSCTL}": "0",
-            "security.devlxd": "false",
+            _GUEST_INTERFACE[client]: "false",
             "limits.cpu": format_cpus(launch),
             "limits.memory": str(launch.limits.memory_bytes),
             "limits.kernel.nofile": f"{files}:{files}",

@@ -128,7 +128,7 @@ def test_the_container_gets_its_limits_its_card_and_its_first_process(host: With
         settings = host.state["instances"]["tare-1-a"]  # type: ignore[index]
     assert settings["config"] == {
         "linux.sysctl.net.ipv4.ip_unprivileged_port_start": "0",
-        "security.devlxd": "false",
+        "security.guestapi": "false",
         "limits.cpu": "1-1,3-3",
         "limits.memory": "536870912",
         "limits.kernel.nofile": "4096:4096",
