@@ -10,8 +10,9 @@ are used cannot hide this time. Before its first answer, the cold server is star
 client. Each request to `python` reads through the code of a module. The client requests one value at a time and
 compares every byte; `warm` contains the transfer of all data, the same for restored and cold instances.
 
-The snapshot's files are in the page cache of the machine when it is restored. `snapshot` is their size on the disk. No
-paper measured restores.
+The snapshot's files are in the page cache of the machine when it is restored. `snapshot` is their size on the disk,
+which for Firecracker and Cloud Hypervisor includes a whole copy of the system disk: they have no overlays. A restored
+machine gets another copy, which is made before the request, as for a cold start. No paper measured restores.
 
 Settings: `server`, `redis` or `python`; `data`, the size of all values in `redis`; `restores`, the restores and cold
 starts in a block.
