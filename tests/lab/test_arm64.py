@@ -18,14 +18,15 @@ from binfmt import registered
 from lab_runs import done, holds, left_on, outcomes, running
 
 from tare.images.image import ensure_image
-from tare.images.recipes import client_recipe, guest_recipe, machine_recipe
+from tare.images.recipes import client_recipe, guest_recipe
 from tare.model.architecture import ARM64
 from tare.model.run_folder import load_run
+from tare.suites.suite import read_suite
 
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
-SUITE = ROOT / "examples/lab-arm64.toml"
+SUITE, QUICK = ROOT / "examples/lab-arm64.toml", ROOT / "examples/quick.toml"
 STACKS = tuple(tomllib.loads(SUITE.read_text())["suite"]["stacks"])
 # Wheels for Python 3.11 of Debian 12, with the C library of the release or an older one.
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_28_aarch64")
@@ -95,7 +96,7 @@ def installed(machine: machines.Machine, wheel: Path, tmp_path_factory: pytest.T
     platforms = (word for platform in PLATFORMS for word in ("--platform", platform))
     download = (sys.executable, "-m", "pip", "download", "-q", "--python-version", "3.11", "--only-binary=:all:")
     subprocess.run((*download, *platforms, "-d", str(wheels), str(wheel)), check=True, timeout=600)
-    for recipe in (guest_recipe(), client_recipe(), machine_recipe()):
+    for recipe in (guest_recipe(read_suite(QUICK).by_name.values()), client_recipe()):
         ensure_image(print, replace(recipe, architecture=ARM64), archives)
     for folder in (wheels, archives):
         packed = folder.with_suffix(".tar")
@@ -118,7 +119,7 @@ def test_doctor_lists_at_least_nine_usable_technologies(installed: machines.Mach
 
 
 def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_path: Path) -> None:
-    on(installed, "cd; cat >quick.toml", file=ROOT / "examples/quick.toml")
+    on(installed, "cd; cat >quick.toml", file=QUICK)
     tare(installed, "image", "quick.toml", "--archives", "archives")
     tare(installed, "run", "quick.toml", "--blocks", "1", "--out", "run", seconds=3600)
     packed = tmp_path / "run.tar"
