@@ -79,9 +79,9 @@ class CloudHypervisor(monitors.DirectBoot, Snapshots):
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
             if snapshot:
+                restore = ("PUT", f"{_API}restore", {"source_url": f"file://{snapshot}"})
+                api.load_snapshot(restore, ("PUT", f"{_API}resume", {}))
                 with explain_failed_restore(console, self.name):
-                    restore = ("PUT", f"{_API}restore", {"source_url": f"file://{snapshot}"})
-                    api.load_snapshot(restore, ("PUT", f"{_API}resume", {}))
                     instance = resources.describe_instance(None, disk, self.network_path, **proof)
                     yield kvm.with_pvm(host, instance)
                 return

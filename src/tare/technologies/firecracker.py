@@ -102,8 +102,8 @@ class Firecracker(monitors.DirectBoot, Snapshots):
             console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
             proof = {"accelerator": "kvm", "firecracker": launch.version(self, host)}
             if snapshot:
+                api.load_snapshot(_load_request(snapshot))
                 with explain_failed_restore(console, self.name):
-                    api.load_snapshot(_load_request(snapshot))
                     instance = resources.describe_instance(None, disk, self.network_path, **proof)
                     yield kvm.with_pvm(host, instance)
                 return
@@ -111,8 +111,8 @@ class Firecracker(monitors.DirectBoot, Snapshots):
 
             def take_snapshot(folder: str) -> None:
                 files = {"snapshot_path": f"{folder}/{_STATE}", "mem_file_path": f"{folder}/{_MEMORY}"}
-                pause, create = ("PATCH", "/vm", {"state": "Paused"}), ("PUT", "/snapshot/create", files)
-                api.take_snapshot(folder, pause, create)
+                create = ("PUT", "/snapshot/create", {"snapshot_type": "Full", **files})
+                api.take_snapshot(folder, ("PATCH", "/vm", {"state": "Paused"}), create)
 
             yield replace(kvm.with_pvm(host, instance), take_snapshot=take_snapshot)
 

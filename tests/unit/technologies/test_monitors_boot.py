@@ -161,7 +161,11 @@ def test_a_restored_machine_continues_with_the_changed_disk(
         instance.take_snapshot(folder)
         wait_until(lambda: not instance.processes())
     restored = replace(
-        launch, name=f"{launch.name}-2", folder=launch.folder.with_name("restored"), timeline=StartTimeline()
+        launch,
+        name=f"{launch.name}-2",
+        folder=launch.folder.with_name(f"{launch.name}-2"),
+        start_probe=lambda *_: None,
+        timeline=StartTimeline(),
     )
     with technology.restore(host, restored, folder) as instance:
         assert instance.inside is None
@@ -177,11 +181,10 @@ def test_a_restored_machine_continues_with_the_changed_disk(
     ("technology", "reason"),
     [(Firecracker(), "PUT /snapshot/load: "), (CloudHypervisor(), "PUT /api/v1/vm.restore: ")],
 )
-def test_a_monitor_that_cannot_restore_is_quoted(
+def test_what_a_monitor_says_of_a_failed_restore_is_quoted(
     technology: Firecracker | CloudHypervisor, reason: str, launch: LaunchRequest, tmp_path: Path
 ) -> None:
     shutil.copy(launch.image.disk, tmp_path / monitor_api.DISK)
-    launch.start_probe(launch.network.instance_address)
     with (
         pytest.raises(TrialFailed, match=f"^{technology.name} cannot restore the snapshot: unix_http: {reason}"),
         technology.restore(LocalHost(), launch, str(tmp_path)),
