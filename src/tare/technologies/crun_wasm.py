@@ -39,7 +39,7 @@ class CrunWasm(Unikernel):
     """Runs `micro` as a WebAssembly module in a container."""
 
     name = "crun-wasm"
-    title = "WebAssembly (crun, WasmEdge)"
+    title = "WebAssembly in crun"
     family = "sandbox"
     isolation = Isolation(
         "shared kernel",
