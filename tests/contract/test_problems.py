@@ -63,8 +63,9 @@ def test_a_missing_program_is_named_with_the_command_that_installs_it(
     technology = _made(name)
     problems = tuple(technology.problems(machine_without(tool)))
     named = (Problem.from_packages(f"{tool} is not installed", *technology.tools[tool].split()),)
+    usual = tuple(technology.problems(LocalHost()))
     # What cannot be used here for another reason may ask for that first, such as whether the machine runs on Xen.
-    assert problems == named or (problems and problems == tuple(technology.problems(LocalHost())))
+    assert tuple(each for each in problems if each not in usual) == named or (problems and problems == usual)
 
 
 def test_every_technology_declares_its_programs() -> None:
