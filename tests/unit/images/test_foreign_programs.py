@@ -48,9 +48,9 @@ def test_each_program_is_compiled_for_arm64_and_starts_there(programs: Path) -> 
     built = sorted(programs.iterdir())
     assert len(built) == len(SOURCES) + 1
     assert {read_elf_architecture(program) for program in built} == {ARM64}
-    # The others work without arguments, or until they are ended.
-    usages = [name for name in (each.stem for each in SOURCES) if "usage: " in run(programs / name, "--no").stderr]
-    assert set(usages) >= {"dhrystone", "init", "load_client", "probe", "ramspeed", "supervise", "unit_cost"}
+    # Not all are started: `guest_init` would mount file systems over those of this machine.
+    for name in ("dhrystone", "init", "load_client", "probe", "ramspeed", "supervise", "unit_cost"):
+        assert "usage: " in run(programs / name, "--no").stderr
 
 
 @needs_tools
