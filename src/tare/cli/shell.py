@@ -35,7 +35,7 @@ from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import RunImages, TelemetryConfig
 from tare.runner.job import require_root
 from tare.runner.layers import combine_layers, start_stack
-from tare.runner.machines import connect_machines, find_target_architecture, open_context
+from tare.runner.machines import connect_machines, find_client_architecture, find_target_architecture, open_context
 from tare.runner.prepare import build_outer_image, copy_to_server, find_unusable, prepare_stacks
 from tare.runner.trial_log import TrialLog
 from tare.suites.stacks import Stack, create_stack
@@ -134,7 +134,7 @@ def running_instance(request: ShellRequest, report_step: Callable[[str], None]) 
     stack = request.stack
     spec = replace(request.image, architecture=find_target_architecture(request.hosts.server))
     main = resolve_image(spec, request.workloads, report_step)
-    workloads, architecture = request.workloads or (), find_target_architecture(request.hosts.client)
+    workloads, architecture = request.workloads or (), find_client_architecture(request.hosts, main)
     client = resolve_client_root(workloads, request.image.release, report_step, architecture=architecture)
     with connect_machines(request.hosts, (main, client), request.limits.cpus) as hosts:
         copy_to_server(hosts, (main,), report_step)

@@ -99,18 +99,8 @@ def _can_boot(host: Host, image: Image, seconds: float) -> bool:
 
 def _probe(host: Host, image: Image, seconds: float) -> bool:
     architecture = image.architecture
-    fixed = (
-        "-M",
-        architecture.board,
-        "-nodefaults",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-serial",
-        "stdio",
-        "-m",
-        "256M",
-    )
+    console = ("-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio")
+    fixed = ("-M", architecture.board, *console, "-m", "256M")
     kernel = ("-kernel", str(image.kernel), "-initrd", str(image.initrd))
     # With an early console, the kernel prints that it unpacks itself: on an emulated machine this alone takes long.
     words = f"{architecture.early_console} console={architecture.console} root=/dev/none panic=-1"

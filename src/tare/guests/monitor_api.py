@@ -6,13 +6,21 @@ A snapshot stores the path of the disk: a relative path fits to the folder of ea
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
 
-from tare.guests.monitors import GuestResources
+from tare.guests import kvm
+from tare.guests.monitors import DirectBoot, GuestResources, create_guest_resources
+from tare.hosts.host import Host
 from tare.hosts.streams import last_lines
 from tare.model.errors import TrialFailed
-from tare.plugins.technology import SNAPSHOT_SECONDS
+from tare.plugins.instance import Instance
+from tare.plugins.snapshots import Snapshots, explain_failed_restore
+from tare.plugins.technology import SNAPSHOT_SECONDS, LaunchRequest
 
 SOCKET = "api.sock"
 DISK = "disk.raw"  # in the folder of a machine, and of a snapshot
@@ -52,3 +60,61 @@ class MonitorApi:
         if output.exit_code:
             why = last_lines(output.stderr.decode("utf-8", "replace").strip()) or "it printed nothing"
             raise TrialFailed(f"{self.name} cannot {action}: {why}", "`tare show` has its commands", output)
+
+
+class ApiMonitor(DirectBoot, Snapshots):
+    """Monitor with an API, whose program has the technology's name."""
+
+    socket_option: ClassVar[str]
+
+    def machine_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - others have a file
+        """Return the options of a new machine; their preparation does not count as part of the start."""
+        return ()
+
+    @abstractmethod
+    def network_options(self, host: Host, launch: LaunchRequest, tap: str) -> tuple[str, ...]:
+        """Return the options that connect a new machine to its tap."""
+
+    @abstractmethod
+    def restore_requests(self, snapshot: Path) -> tuple[ApiRequest, ...]:
+        """Return the requests that restore a machine from a snapshot, and resume it."""
+
+    @abstractmethod
+    def snapshot_requests(self, folder: str) -> tuple[ApiRequest, ...]:
+        """Return the requests that pause a machine, and write its snapshot to a folder."""
+
+    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
+        """Context manager: boot a machine on a copy of the image's disk."""
+        return self._start(host, launch)
+
+    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
+        """Context manager: resume the machine of a snapshot, on a copy of its disk."""
+        return self._start(host, launch, Path(snapshot))
+
+    @contextmanager
+    def _start(self, host: Host, launch: LaunchRequest, snapshot: Path | None = None) -> Iterator[Instance]:
+        launch.prepare_image(self, host)
+        with create_guest_resources(host, launch) as resources:
+            api = MonitorApi(self.name, resources)
+            disk = resources.copy_disk("raw", base=snapshot and snapshot / DISK)
+            options = () if snapshot else self.machine_options(host, launch)
+            resources.mark_requested()
+            group = resources.create_cgroup()
+            tap = resources.stack.enter_context(launch.network.create_tap())
+            options += () if snapshot else self.network_options(host, launch, tap)
+            launch.timeline.mark("started")
+            command = api.command(self.name, self.socket_option, SOCKET, *options)
+            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
+            proof = {"accelerator": "kvm", self.name: launch.version(self, host)}
+            if snapshot:
+                api.load_snapshot(*self.restore_requests(snapshot))
+                with explain_failed_restore(console, self.name):
+                    instance = resources.describe_instance(None, disk, self.network_path, **proof)
+                    yield kvm.with_pvm(host, instance)
+                return
+            instance = resources.await_boot(console, disk, self.network_path, **proof)
+
+            def take_snapshot(folder: str) -> None:
+                api.take_snapshot(folder, *self.snapshot_requests(folder))
+
+            yield replace(kvm.with_pvm(host, instance), take_snapshot=take_snapshot)

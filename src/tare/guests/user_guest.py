@@ -331,16 +331,8 @@ class UserGuest(Technology):
         cpus = 1 if self.has_one_cpu else len(boot.launch.limits.cpus)
         architecture = boot.launch.image.architecture
         return (
-            *(
-                architecture.qemu,
-                *processor,
-                "-M",
-                self.board or architecture.board,
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-            ),
+            *(architecture.qemu, *processor, "-M", self.board or architecture.board),
+            *("-nodefaults", "-no-user-config", "-display", "none"),
             *("-no-reboot", "-serial", "stdio", "-smp", str(cpus), "-m", f"{boot.memory_mib}M"),
         )
 

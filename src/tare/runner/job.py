@@ -44,7 +44,7 @@ from tare.runner.events import (
     as_step_reporter,
 )
 from tare.runner.loop import RemainingWork, RunLoop
-from tare.runner.machines import connect_machines, find_target_architecture, open_context
+from tare.runner.machines import connect_machines, find_client_architecture, find_target_architecture, open_context
 from tare.runner.prepare import (
     Problems,
     build_outer_image,
@@ -292,7 +292,7 @@ def _prepare_run(
     Yield the context, and the problems of the stacks that cannot run.
     """
     say, before, workloads = as_step_reporter(observe), writer.record, tuple(suite.by_name.values())
-    architecture = find_target_architecture(suite.hosts.client)
+    architecture = find_client_architecture(suite.hosts, main)
     client = resolve_client_root(workloads, suite.image.release, say, architecture=architecture)
     with _report_leftovers(observe), connect_machines(suite.hosts, (main, client), suite.limits.cpus) as hosts:
         if suite.hosts.server is not None:

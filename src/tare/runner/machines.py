@@ -117,6 +117,11 @@ def find_target_architecture(target: SshTarget | None) -> Architecture:
         return architecture_of(host)
 
 
+def find_client_architecture(hosts: Hosts, main: Image) -> Architecture:
+    """Return the architecture of a run's client; `main` is the image for the machine under test."""
+    return main.architecture if hosts.client == hosts.server else find_target_architecture(hosts.client)
+
+
 def assign_cpus(hosts: Sequence[Host], count: int, *, client_is_local: bool = True) -> CpuPlacement:
     """Return the CPUs of instances and client: different CPUs if both are on one machine.
 
@@ -210,10 +215,8 @@ def _create_provisioner(
     @contextmanager
     def provision(target: SshTarget, spec: InstanceSpec) -> Iterator[RunContext]:
         inner = spec.stack[:-1]
-        reached, programs = (
-            Hosts(target, hosts.targets.client, hosts.targets.extra_clients),
-            (images.main, images.client),
-        )
+        reached = Hosts(target, hosts.targets.client, hosts.targets.extra_clients)
+        programs = (images.main, images.client)
         with connect_machines(reached, programs, len(hosts.placement.server), _name_prefix(reached)) as machines:
             on_provisioned(machines.server.facts())
             # Without images of sidecar services: they cannot run on a provisioned machine.

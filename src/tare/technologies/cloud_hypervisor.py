@@ -8,9 +8,8 @@ its whole memory before it resumes, which is the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,8 +17,6 @@ from tare.guests import boot_media, guest, kvm, monitor_api, monitors
 from tare.hosts.host import Host
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.instance import Instance
-from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 
 _PROGRAM = "cloud-hypervisor"
@@ -28,10 +25,11 @@ _INSTALL = "put `cloud-hypervisor` of a release of github.com/cloud-hypervisor/c
 
 
 @dataclass(frozen=True)
-class CloudHypervisor(monitors.DirectBoot, Snapshots):
+class CloudHypervisor(monitor_api.ApiMonitor):
     """Boots the image's unpacked kernel from a command line."""
 
     name = "cloud-hypervisor"
+    socket_option = "--api-socket"
     title = "Cloud Hypervisor"
     isolation = Isolation("own kernel", "a guest on virtio devices; seccomp filters the system calls of its monitor")
     needs = "cloud-hypervisor, KVM that boots a guest"
@@ -55,45 +53,8 @@ class CloudHypervisor(monitors.DirectBoot, Snapshots):
         help_text = host.run(_PROGRAM, "--help", timeout=20, check=False).text
         return ",image_type=raw" if "image_type" in help_text else ""
 
-    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
-        """Context manager: boot a machine on a copy of the image's disk."""
-        return self._start(host, launch)
-
-    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
-        """Context manager: resume the machine of a snapshot, on a copy of its disk."""
-        return self._start(host, launch, Path(snapshot))
-
-    @contextmanager
-    def _start(self, host: Host, launch: LaunchRequest, snapshot: Path | None = None) -> Iterator[Instance]:
-        launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as resources:
-            api = monitor_api.MonitorApi(self.name, resources)
-            disk = resources.copy_disk("raw", base=snapshot and snapshot / monitor_api.DISK)
-            options = () if snapshot else self._machine_options(host, launch)
-            resources.mark_requested()
-            group = resources.create_cgroup()
-            tap = resources.stack.enter_context(launch.network.create_tap())
-            card = () if snapshot else ("--net", f"tap={tap},mac={launch.network.instance_mac}")
-            launch.timeline.mark("started")
-            command = api.command(_PROGRAM, "--api-socket", monitor_api.SOCKET, *options, *card)
-            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            proof = {"accelerator": "kvm", "cloud-hypervisor": launch.version(self, host)}
-            if snapshot:
-                restore = ("PUT", f"{_API}restore", {"source_url": f"file://{snapshot}"})
-                api.load_snapshot(restore, ("PUT", f"{_API}resume", {}))
-                with explain_failed_restore(console, self.name):
-                    instance = resources.describe_instance(None, disk, self.network_path, **proof)
-                    yield kvm.with_pvm(host, instance)
-                return
-            instance = resources.await_boot(console, disk, self.network_path, **proof)
-
-            def take_snapshot(folder: str) -> None:
-                snapshot = ("PUT", f"{_API}snapshot", {"destination_url": f"file://{folder}"})
-                api.take_snapshot(folder, ("PUT", f"{_API}pause", {}), snapshot)
-
-            yield replace(kvm.with_pvm(host, instance), take_snapshot=take_snapshot)
-
-    def _machine_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+    def machine_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+        """Return the options for kernel, CPUs, memory and disk."""
         kernel = boot_media.ensure_elf_kernel(host, launch.image)
         return (
             *("--kernel", str(kernel), "--initramfs", str(launch.image.initrd)),
@@ -103,3 +64,15 @@ class CloudHypervisor(monitors.DirectBoot, Snapshots):
             *("--disk", f"path={monitor_api.DISK}{self.disk_format_option(host)}"),
             *("--serial", "tty", "--console", "off"),
         )
+
+    def network_options(self, host: Host, launch: LaunchRequest, tap: str) -> tuple[str, ...]:  # noqa: ARG002 - no file
+        """Return the option for the network card."""
+        return ("--net", f"tap={tap},mac={launch.network.instance_mac}")
+
+    def restore_requests(self, snapshot: Path) -> tuple[monitor_api.ApiRequest, ...]:
+        """Return the requests that restore a machine from a snapshot, and resume it."""
+        return (("PUT", f"{_API}restore", {"source_url": f"file://{snapshot}"}), ("PUT", f"{_API}resume", {}))
+
+    def snapshot_requests(self, folder: str) -> tuple[monitor_api.ApiRequest, ...]:
+        """Return the requests that pause a machine, and write its snapshot to a folder."""
+        return (("PUT", f"{_API}pause", {}), ("PUT", f"{_API}snapshot", {"destination_url": f"file://{folder}"}))

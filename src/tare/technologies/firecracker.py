@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +20,6 @@ from tare.hosts.host import Host
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
-from tare.plugins.instance import Instance
-from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import LaunchRequest, find_missing_tools, first_line, missing_program
 
 _MIN_VERSION = (1, 8)
@@ -32,10 +29,11 @@ _INSTALL = "put `firecracker` of a release of github.com/firecracker-microvm/fir
 
 
 @dataclass(frozen=True)
-class Firecracker(monitors.DirectBoot, Snapshots):
+class Firecracker(monitor_api.ApiMonitor):
     """Boots the image's unpacked kernel from a configuration file."""
 
     name = "firecracker"
+    socket_option = "--api-sock"
     title = "Firecracker"
     isolation = Isolation(
         "own kernel",
@@ -76,45 +74,23 @@ class Firecracker(monitors.DirectBoot, Snapshots):
         super().prepare_image(host, image)
         boot_media.make_initrd(host, image, *boot_media.MMIO_DRIVERS)
 
-    def launch(self, host: Host, launch: LaunchRequest) -> AbstractContextManager[Instance]:
-        """Context manager: boot a machine on a copy of the image's disk."""
-        return self._start(host, launch)
+    def network_options(self, host: Host, launch: LaunchRequest, tap: str) -> tuple[str, ...]:
+        """Write the configuration, which has the tap; return the option for its file."""
+        configuration = self.configuration(host, launch, guest.Devices(monitor_api.DISK, tap))
+        host.write(str(launch.folder / _CONFIGURATION), json.dumps(configuration, indent=2) + "\n")
+        return ("--config-file", _CONFIGURATION)
 
-    def restore(self, host: Host, launch: LaunchRequest, snapshot: str) -> AbstractContextManager[Instance]:
-        """Context manager: resume the machine of a snapshot, on a copy of its disk."""
-        return self._start(host, launch, Path(snapshot))
+    def restore_requests(self, snapshot: Path) -> tuple[monitor_api.ApiRequest, ...]:
+        """Return the request that restores a machine from a snapshot, and resumes it."""
+        memory = {"backend_type": "File", "backend_path": f"{snapshot}/{_MEMORY}"}
+        load = {"snapshot_path": f"{snapshot}/{_STATE}", "mem_backend": memory, "resume_vm": True}
+        return (("PUT", "/snapshot/load", load),)
 
-    @contextmanager
-    def _start(self, host: Host, launch: LaunchRequest, snapshot: Path | None = None) -> Iterator[Instance]:
-        launch.prepare_image(self, host)
-        with monitors.create_guest_resources(host, launch) as resources:
-            api = monitor_api.MonitorApi(self.name, resources)
-            disk = resources.copy_disk("raw", base=snapshot and snapshot / monitor_api.DISK)
-            resources.mark_requested()
-            group = resources.create_cgroup()
-            tap = resources.stack.enter_context(launch.network.create_tap())
-            if not snapshot:
-                configuration = self.configuration(host, launch, guest.Devices(monitor_api.DISK, tap))
-                host.write(str(launch.folder / _CONFIGURATION), json.dumps(configuration, indent=2) + "\n")
-            launch.timeline.mark("started")
-            options = () if snapshot else ("--config-file", _CONFIGURATION)
-            command = api.command("firecracker", "--api-sock", monitor_api.SOCKET, *options)
-            console = resources.stack.enter_context(host.spawn(*group.join, *launch.network.enter, *command))
-            proof = {"accelerator": "kvm", "firecracker": launch.version(self, host)}
-            if snapshot:
-                api.load_snapshot(_load_request(snapshot))
-                with explain_failed_restore(console, self.name):
-                    instance = resources.describe_instance(None, disk, self.network_path, **proof)
-                    yield kvm.with_pvm(host, instance)
-                return
-            instance = resources.await_boot(console, disk, self.network_path, **proof)
-
-            def take_snapshot(folder: str) -> None:
-                files = {"snapshot_path": f"{folder}/{_STATE}", "mem_file_path": f"{folder}/{_MEMORY}"}
-                create = ("PUT", "/snapshot/create", {"snapshot_type": "Full", **files})
-                api.take_snapshot(folder, ("PATCH", "/vm", {"state": "Paused"}), create)
-
-            yield replace(kvm.with_pvm(host, instance), take_snapshot=take_snapshot)
+    def snapshot_requests(self, folder: str) -> tuple[monitor_api.ApiRequest, ...]:
+        """Return the requests that pause a machine, and write its snapshot to a folder."""
+        files = {"snapshot_path": f"{folder}/{_STATE}", "mem_file_path": f"{folder}/{_MEMORY}"}
+        create = {"snapshot_type": "Full", **files}
+        return (("PATCH", "/vm", {"state": "Paused"}), ("PUT", "/snapshot/create", create))
 
     def configuration(self, host: Host, launch: LaunchRequest, devices: guest.Devices) -> dict[str, object]:
         """Return the machine's configuration in the form of the API."""
@@ -124,9 +100,3 @@ class Firecracker(monitors.DirectBoot, Snapshots):
         words = f"{guest.command_line(launch, console='ttyS0')} reboot=k pci=off"
         source = {"kernel_image_path": str(kernel), "initrd_path": str(initrd), "boot_args": words}
         return monitors.firecracker_configuration(launch, devices.card, source, {"root": devices.disk})
-
-
-def _load_request(snapshot: Path) -> monitor_api.ApiRequest:
-    memory = {"backend_type": "File", "backend_path": f"{snapshot}/{_MEMORY}"}
-    load = {"snapshot_path": f"{snapshot}/{_STATE}", "mem_backend": memory, "resume_vm": True}
-    return ("PUT", "/snapshot/load", load)
