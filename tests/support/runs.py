@@ -137,9 +137,9 @@ def isolation_by_plugins(stacks: Iterable[str]) -> dict[str, tuple[Isolation, ..
     return found
 
 
-def pairs(stack: Sequence[float], native: Sequence[float], better: Better = "higher") -> Run:
+def pairs(stack: Sequence[float], native: Sequence[float], better: Better = "higher", unit: str = SPEED.unit) -> Run:
     """A run of one metric, with one value of a stack and of native in each block."""
-    metric = replace(SPEED, better=better)
+    metric = replace(SPEED, better=better, unit=unit)
     trials = [
         make_trial(name, block, [MeasuredValue("speed", None, value, metric.unit, better)])
         for name, values in (("native", native), ("docker", stack))

@@ -199,6 +199,10 @@ def combined_fix(problems: Iterable[Problem]) -> str:
 # --- workloads -----------------------------------------------------------------------------------------------------
 
 
+# Unit of a ratio to the same stack in another state, so that each stack is its own baseline.
+OWN_BASELINE = "times"
+
+
 @dataclass(frozen=True)
 class Metric:
     """Named quantity with a base unit (`s`, `bytes`, `bytes/s`, `requests/s`, …) and a direction.

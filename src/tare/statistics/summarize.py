@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.model.run_folder import Run, RunRecord, WorkloadRecord
-from tare.model.trial import Caution, Trial
+from tare.model.trial import OWN_BASELINE, Caution, Trial
 from tare.statistics.anytime import SINGLE_STATEMENT_EVIDENCE, min_value_count
 from tare.statistics.cells import CautionCount, Cell, with_caution
 from tare.statistics.cpu_costs import compare_cpu_costs
@@ -140,10 +140,11 @@ def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[
     """Add a caution to cells that are better than bare metal by more than the margin.
 
     Only cells count whose baseline is bare metal, whose stack is known not to be, and where both run the same program:
-    then something else than the stack must differ.
+    then something else than the stack must differ. Where each stack is its own baseline, there is no bound.
     """
     if not _is_bare_metal(record, record.baseline):
         return tuple(cells)
+    unbounded = {each.name for each in record.workloads if {metric.unit for metric in each.metrics} == {OWN_BASELINE}}
     text = "nothing that runs on bare metal can be faster than bare metal: look for what differs"
     caution = Caution("faster-than-bare-metal", text)
     return tuple(
@@ -151,6 +152,7 @@ def _with_bare_metal_caution(cells: Sequence[Cell], record: RunRecord) -> tuple[
         if cell.is_better_by(record.margin)
         and cell.stack in record.families
         and not _is_bare_metal(record, cell.stack)
+        and cell.workload not in unbounded
         and record.own.get(cell.stack) == record.own.get(record.baseline)
         else cell
         for cell in cells

@@ -32,7 +32,7 @@ from tare.loads.client_load import server_address
 from tare.loads.parsing import EachOnce, check_labels
 from tare.loads.turns import SLOWEST_CPU_FACTOR, limit_seconds
 from tare.model.errors import TrialFailed
-from tare.model.trial import Metric, RawOutput, Service, Value
+from tare.model.trial import OWN_BASELINE, Metric, RawOutput, Service, Value
 from tare.model.units import Duration
 from tare.plugins.workload import MeasurementContext, Workload
 from tare.workloads.prices import read_unit_cost
@@ -69,7 +69,7 @@ class Interference(Workload):
     def metrics(self) -> Sequence[Metric]:
         """A metric for each kind of neighbor."""
         return tuple(
-            Metric(each, f"Slowdown by a neighbor {_TITLES[each]}", "times", "lower", overall=False)
+            Metric(each, f"Slowdown by a neighbor {_TITLES[each]}", OWN_BASELINE, "lower", overall=False)
             for each in self.neighbors
         )
 

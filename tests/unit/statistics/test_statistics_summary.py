@@ -9,7 +9,7 @@ from runs import MACHINE, make_run, make_trial, measured, pairs
 
 from tare.model.machine import FileSystem
 from tare.model.run_folder import Run
-from tare.model.trial import Better, Caution, Family, Trial
+from tare.model.trial import OWN_BASELINE, Better, Caution, Family, Trial
 from tare.report.findings import create_findings
 from tare.report.problems import describe_robustness
 from tare.statistics.cells import AUDITED_AUTOCORRELATION, Cell
@@ -178,6 +178,13 @@ def test_what_is_not_surely_faster_than_bare_metal_gets_no_such_caution(
     summary = summarize(_families(pairs(faster, [100.0] * 6), **families))
     kinds = {caution.kind for cell in (*summary.headlines, *summary.cells) for caution in cell.cautions}
     assert "faster-than-bare-metal" not in kinds
+
+
+@pytest.mark.parametrize(("unit", "kinds"), [("s", ["faster-than-bare-metal"]), (OWN_BASELINE, [])])
+def test_a_ratio_to_the_same_stack_may_be_better_than_that_of_bare_metal(unit: str, kinds: list[str]) -> None:
+    run = pairs([1.0, 1.011, 1.02, 1.003, 1.014, 1.025], [2.0, 2.01, 2.022, 2.023, 2.014, 2.005], "lower", unit)
+    cell = summarize(_families(run, native="bare metal", docker="container")).headline("dhrystone", "docker")
+    assert (cell.verdict, [caution.kind for caution in cell.cautions]) == ("better", kinds)
 
 
 def test_equal_ratios_are_noted() -> None:
