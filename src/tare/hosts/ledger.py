@@ -7,6 +7,7 @@ names another path, so that a damaged ledger cannot delete a user's files.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -132,6 +133,20 @@ class Ledger:
         # resource before it undoes the one below it.
         self._queueing = threading.RLock()
         self._setup_helper: SetupHelper | None = None
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Context manager: have no other process undo the entries, as long as this one lives.
+
+        For what is done without the machine's lock, such as building an image: a run may begin at the same time.
+        """
+        path = _lock_path(self.path)
+        with path.open("w", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     @property
     def setup_helper(self) -> SetupHelper:
@@ -320,17 +335,36 @@ class PendingUndo:
 def rewrite_ledger(path: Path, pending: PendingUndo) -> None:
     """Rewrite a ledger with the remaining entries; remove it if there are none."""
     _write(path, pending.machine, pending.entries[::-1])
+    if not pending.entries:
+        _lock_path(path).unlink(missing_ok=True)
 
 
 def read_pending_undos(folder: Path) -> dict[Path, PendingUndo]:
-    """Read all ledgers in a folder; raises TareError for an entry that tare did not write."""
+    """Read a folder's ledgers that no process has locked; raises TareError for an entry that tare did not write."""
     ledgers = {}
     for path in sorted(folder.glob("*.jsonl")):
+        if _is_locked(path):
+            continue
         try:
             ledgers[path] = _parse(path.read_text(encoding="utf-8"))
         except (ValueError, TypeError) as error:
             raise TareError(f"{path}: not a ledger of tare's", "inspect the file, then remove it by hand") from error
     return ledgers
+
+
+def _lock_path(ledger: Path) -> Path:
+    return ledger.with_suffix(".lock")
+
+
+def _is_locked(ledger: Path) -> bool:
+    try:
+        with _lock_path(ledger).open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _write(path: Path, machine: SshTarget | None, entries: Sequence[tuple[str, ...]]) -> None:

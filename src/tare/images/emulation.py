@@ -50,7 +50,7 @@ def emulate_programs(architecture: Architecture) -> Iterator[None]:
     unregister = (*_IN_BINFMT, _UNREGISTER.format(name=name))
     ledger = Ledger(ledger_folder() / f"{name}.jsonl")
     hold = _HOST.spawn(*_IN_BINFMT, _STAY_MOUNTED, die_with_parent=True)
-    with ledger.register_undo(*unregister), hold as mounted:
+    with ledger.lock(), ledger.register_undo(*unregister), hold as mounted:
         try:
             mounted.read_line(_SECONDS)
             _HOST.run(*_IN_BINFMT, _REGISTER.format(line=":".join(fields)), timeout=_SECONDS)

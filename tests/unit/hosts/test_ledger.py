@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tare.hosts.ledger import (
     PendingUndo,
     create_state_folder,
     read_pending_undos,
+    rewrite_ledger,
     run_undo,
     shorten_command,
     state_folder,
@@ -226,6 +228,20 @@ def test_the_ledger_of_a_killed_run_is_read_with_the_last_thing_first(ledger: Le
     assert read_pending_undos(tmp_path / "ledger") == {
         ledger.path: PendingUndo(None, (("rmdir", "/tmp/tare-outer/tare-inner"), ("rmdir", "/tmp/tare-outer")))  # noqa: S108
     }
+
+
+def test_a_locked_ledger_is_left_alone(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger.lock(), ledger.register_undo(*_removal(tmp_path / "tare-thing")):
+        assert read_pending_undos(ledger.path.parent) == {}
+    assert list(ledger.path.parent.iterdir()) == []
+
+
+def test_the_lock_of_a_killed_process_keeps_nothing(ledger: Ledger, tmp_path: Path) -> None:
+    with ledger.register_undo(*_removal(tmp_path / "tare-thing")):
+        ledger.path.with_suffix(".lock").touch()
+        ((path, pending),) = read_pending_undos(ledger.path.parent).items()
+        rewrite_ledger(path, replace(pending, entries=()))
+        assert list(ledger.path.parent.iterdir()) == []
 
 
 def test_a_machine_without_ledgers_has_no_leftovers(tmp_path: Path) -> None:
