@@ -69,6 +69,7 @@ class Gvisor(Crun):
     }
 
     program: str = "runsc"
+    overlay: bool = True  # gVisor's own over the root, as by default; a sync of a file there does not reach the disk
 
     def version(self, host: Host) -> str:
         """Return runsc's version, or that of its Go module; "" if it is not installed."""
@@ -105,7 +106,8 @@ class Gvisor(Crun):
             return ("--platform=ptrace", "--network=host", *always)
         # On a kernel newer than itself, a runsc of 2024 mistakes its private network namespace for the machine's.
         old = "~2024" in self.version(host)
-        return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *always)
+        overlay = () if self.overlay else ("--overlay2=none",)
+        return ("--platform=systrap", f"--network={'host' if old else 'sandbox'}", *overlay, *always)
 
     def prepare_root(self, sandbox: InstanceSandbox) -> None:
         """Make a folder in /tmp, because runsc mounts a tmpfs over an empty /tmp."""

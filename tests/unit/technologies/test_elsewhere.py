@@ -109,6 +109,13 @@ class Having(LocalHost):
         return Output(argv, 0, answers.get(argv[-1], "").encode(), b"", timeout)
 
 
+def test_the_overlay_of_gvisor_is_switched_off_by_a_setting() -> None:
+    current, old = Having("release-20251124.0"), Having("0.0~20221219.0", systrap=False)
+    assert "--overlay2=none" not in Gvisor().runtime_options(current, "tare-1")
+    assert "--overlay2=none" in Gvisor(overlay=False).runtime_options(current, "tare-1")
+    assert "--overlay2=none" not in Gvisor(overlay=False).runtime_options(old, "tare-1")  # it has none
+
+
 @pytest.mark.parametrize(
     ("host", "what"),
     [
