@@ -237,7 +237,8 @@ def read_files(host: Host, paths: Sequence[str], patterns: Sequence[str] = ()) -
         matching = (path for pattern in patterns for path in glob.glob(pattern))  # noqa: PTH207 - texts are needed
         return {path: text for path in (*paths, *matching) if (text := read_text(path))}
     words = ("sh", "-c", _READ_ALL, "sh", " ".join(patterns), *paths)
-    return parse_gathered(host.run(*words, timeout=_READ_SECONDS, check=False).text)[0]
+    texts, _ = parse_gathered(host.run(*words, timeout=_READ_SECONDS, check=False).text)
+    return {path: text for path, text in texts.items() if text}
 
 
 def read_group_files(host: Host, pids: Sequence[int]) -> Mapping[str, str]:
