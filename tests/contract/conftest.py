@@ -46,6 +46,8 @@ from tare.technologies.kubernetes.technology import Kubernetes
 # Several pods are alive together on a node that may have two CPUs.
 _LITTLE = {"container": {"resources": {"requests": {"cpu": "50m"}}}}
 # What could be left on a machine over SSH; what engines make once and keep is their own.
+# Without shells: tare's helpers on a machine over SSH are some, until the run ends.
+_PROGRAMS = sorted(registry.process_names() - {"sh"})
 _STATE = f"""
 ip -o link | cut -d : -f 2
 ip netns | cut -d ' ' -f 1
@@ -54,7 +56,7 @@ find /sys/fs/cgroup -type d | grep -vE '/(docker|lxc.pivot)$'
 ls /var/lib/tare/instances
 ls /dev/mapper /run | grep tare-
 losetup --list --noheadings
-pgrep -l '^({"|".join(sorted(registry.process_names()))})$'
+pgrep -l '^({"|".join(_PROGRAMS)})$'
 {{ {"; ".join(map(shlex.join, sorted(registry.list_commands())))}; }} 2>/dev/null | grep -o 'tare-[^ ,]*'
 true
 """

@@ -39,6 +39,9 @@ from tare.plugins.technology import (
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
 _BUNDLE = "config.json"
 _PROCESSES, _CHANGES = "processes", "changes"  # folders in a snapshot: what the runtime writes, and the root's changes
+# As `set_limits` of programs/conditions.h has it on bare metal. In a container, it may not raise the limit of a machine
+# with less than 8 GB of memory, which is lower.
+_MAX_PROCESSES = 32768
 _CRIU_FIX = "install CRIU 4.1 or newer, as in Debian 13"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
@@ -163,7 +166,6 @@ def _await_end(runtime: Process) -> None:
 def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, Any]:
     """Return the configuration of the OCI runtime specification, version 1.0.2."""
     launch, volume = sandbox.launch, str(sandbox.volume)
-    limit = launch.limits.open_files
     return {
         "ociVersion": "1.0.2",
         "root": {"path": str(sandbox.root)},
@@ -174,7 +176,7 @@ def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, An
             "args": launch.init_command(launch.network.instance_address),
             "env": list(ENVIRONMENT),
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES),
-            "rlimits": [{"type": "RLIMIT_NOFILE", "soft": limit, "hard": limit}],
+            "rlimits": [_limit("NOFILE", launch.limits.open_files), _limit("NPROC", _MAX_PROCESSES)],
             "noNewPrivileges": False,
         },
         "mounts": [
@@ -197,6 +199,10 @@ def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, An
             "maskedPaths": [*(f"/proc/{name}" for name in _MASKED.split()), "/sys/firmware"],
         },
     }
+
+
+def _limit(resource: str, most: int) -> dict[str, Any]:
+    return {"type": f"RLIMIT_{resource}", "soft": most, "hard": most}
 
 
 def _mount(path: str, file_system: str, *options: str) -> dict[str, Any]:
