@@ -28,10 +28,11 @@ def disks_of(machine: str, architecture: Architecture) -> dict[str, Path]:
     """Return the files that are further disks of a machine, by their names in the folder of tare's images there."""
     image = ensure_image(_say, replace(guest_recipe(), architecture=architecture))
     disks = {f"{image.digest}/{image.disk.name}": image.disk}
+    if machine in {"kvm", "arm64"}:  # engines import an archive
+        disks[f"{image.digest}/root.tar"] = image.archive
     if machine == "kvm":
         outer = ensure_image(_say, machine_recipe())
-        disks |= {f"{image.digest}/root.tar": image.archive, f"{outer.digest}/{outer.disk.name}": outer.disk}
-        disks |= _nested_disk(image, outer)
+        disks |= {f"{outer.digest}/{outer.disk.name}": outer.disk, **_nested_disk(image, outer)}
     return disks
 
 
