@@ -26,8 +26,10 @@ from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
 from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import (
     CAPABILITIES,
+    CORE_DEVICE_DIFFERENCES,
     ENVIRONMENT,
     HOST_NAME,
+    MAX_PROCESSES,
     SNAPSHOT_SECONDS,
     LaunchRequest,
     Technology,
@@ -39,9 +41,6 @@ from tare.plugins.technology import (
 _READ_ONLY = "bus fs irq sys sysrq-trigger"
 _BUNDLE = "config.json"
 _PROCESSES, _CHANGES = "processes", "changes"  # folders in a snapshot: what the runtime writes, and the root's changes
-# As `set_limits` of programs/conditions.h has it on bare metal. In a container, it may not raise the limit of a machine
-# with less than 8 GB of memory, which is lower.
-_MAX_PROCESSES = 32768
 _CRIU_FIX = "install CRIU 4.1 or newer, as in Debian 13"
 _MASKED = "asound acpi kcore keys latency_stats timer_list timer_stats sched_debug scsi"
 
@@ -58,7 +57,7 @@ class Crun(Technology, Snapshots):
     can_be_nested = True
     has_volumes = True
     package = "crun"
-    expected_differences: ClassVar[Mapping[str, str]] = {"device core": "it links /dev/core to a file that is hidden"}
+    expected_differences: ClassVar[Mapping[str, str]] = CORE_DEVICE_DIFFERENCES
 
     program: str = "crun"
 
@@ -176,7 +175,7 @@ def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, An
             "args": launch.init_command(launch.network.instance_address),
             "env": list(ENVIRONMENT),
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES),
-            "rlimits": [_limit("NOFILE", launch.limits.open_files), _limit("NPROC", _MAX_PROCESSES)],
+            "rlimits": [_limit("NOFILE", launch.limits.open_files), _limit("NPROC", MAX_PROCESSES)],
             "noNewPrivileges": False,
         },
         "mounts": [

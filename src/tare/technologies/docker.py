@@ -30,9 +30,11 @@ from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.technology import (
     CAPABILITIES,
     CGROUP_CONTROLLER_DIFFERENCES,
+    CORE_DEVICE_DIFFERENCES,
     ENGINE_FILE_DIFFERENCES,
     HOST_NAME,
     INIT,
+    MAX_PROCESSES,
     SECCOMP_DIFFERENCES,
     UNPRIVILEGED_PORT_SYSCTL,
     LaunchRequest,
@@ -84,6 +86,7 @@ class Docker(Technology):
     removes_containers = True  # by `--rm`
     expected_differences: ClassVar[Mapping[str, str]] = {
         **SECCOMP_DIFFERENCES,
+        **CORE_DEVICE_DIFFERENCES,
         **ENGINE_FILE_DIFFERENCES,
         **CGROUP_CONTROLLER_DIFFERENCES,
     }
@@ -284,15 +287,21 @@ class Docker(Technology):
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
-    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman asks the host
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
         """Return the options that set the instance's limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
+        processes = self.find_max_processes(host, launch)
         return (
             f"--cpuset-cpus={launch.cpu_list}",
             f"--memory={memory}",
             f"--memory-swap={memory}",
             f"--ulimit=nofile={files}:{files}",
+            f"--ulimit=nproc={processes}:{processes}",
         )
+
+    def find_max_processes(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - Podman asks the host
+        """Return the limit on processes."""
+        return str(MAX_PROCESSES)
 
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":

@@ -115,10 +115,9 @@ class Podman(Docker):
         """Return Podman's version."""
         return first_line(host, "podman", "--version").removeprefix("podman version ")
 
-    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
-        """Return the options that set the instance's limits, and the largest possible limit on processes."""
-        count = launch.cache.read_once("most processes", lambda: _most_processes(launch.ledger.host))
-        return (*super().limit_options(host, launch), f"--ulimit=nproc={count}:{count}")
+    def find_max_processes(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - the ledger's host is asked
+        """Return the largest possible limit on processes."""
+        return launch.cache.read_once("most processes", lambda: _most_processes(launch.ledger.host))
 
     def removal_command(self, name: str) -> tuple[str, ...]:
         """Return the command that removes a container and the leftovers of its network namespace."""
