@@ -14,6 +14,7 @@ from tare.plugins.instance import VOLUME, Instance
 from tare.plugins.sandbox import create_sandbox, start_init
 from tare.plugins.technology import (
     CGROUP_CONTROLLER_DIFFERENCES,
+    CORE_DEVICE_DIFFERENCES,
     HOST_NAME,
     PROTECTED_PATH_DIFFERENCES,
     SECCOMP_DIFFERENCES,
@@ -39,6 +40,7 @@ class Nspawn(Technology):
     network_path = "bridge"
     expected_differences: ClassVar[Mapping[str, str]] = {
         **SECCOMP_DIFFERENCES,
+        **CORE_DEVICE_DIFFERENCES,
         **PROTECTED_PATH_DIFFERENCES,
         **CGROUP_CONTROLLER_DIFFERENCES,
         **dict.fromkeys(("device char", "device net", "mount /dev/shm"), "it makes /dev itself"),

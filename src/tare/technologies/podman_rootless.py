@@ -93,6 +93,7 @@ class PodmanRootless(Podman):
     )
     needs = "user namespaces"
     can_be_nested = False
+    can_raise_limits = False
     packages = ()
     process_names = ("conmon", "slirp4netns", "rootlessport")
     expected_differences: ClassVar[Mapping[str, str]] = {
