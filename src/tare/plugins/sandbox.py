@@ -1,10 +1,14 @@
-"""Sandbox of instances: the control group and the root file system of technologies that make neither themselves."""
+"""Sandbox of instances: the control group and the root file system of technologies that make neither themselves.
+
+And the limit on processes, which all technologies need.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
@@ -12,8 +16,9 @@ from tare.hosts.exec import ExecHost, fresh_root
 from tare.hosts.host import Host, Process
 from tare.model.errors import TrialFailed
 from tare.plugins.instance import Instance
-from tare.plugins.technology import CLEAN_ENVIRONMENT_OPTIONS, INIT, LaunchRequest
+from tare.plugins.technology import CLEAN_ENVIRONMENT_OPTIONS, INIT, LaunchRequest, first_line
 
+_MAX_PROCESSES = 32768  # as `set_limits` of programs/conditions.h has it on bare metal
 _READY_TIMEOUT_SECONDS = 20.0  # from the command that starts `init` to its readiness message
 
 
@@ -101,3 +106,21 @@ def _create_volume(launch: LaunchRequest) -> Path | None:
     volume = launch.folder / "volume"
     launch.ledger.setup_helper.run_steps(("folder", str(volume)))
     return volume
+
+
+def find_max_processes(launch: LaunchRequest, can_raise: bool = True) -> str:
+    """Return the limit on processes that a container gets: that of bare metal, or tare's if tare cannot set that.
+
+    It is passed explicitly: a machine with less than 8 GB of memory has a lower limit, which tare's init in a container
+    may not raise.
+    """
+    read = partial(_read_max_processes, launch.ledger.host, can_raise)
+    return launch.cache.read_once(f"most processes, {'raised' if can_raise else 'inherited'}", read)
+
+
+def _read_max_processes(host: Host, can_raise: bool) -> str:
+    raised = ("prlimit", f"--nproc={_MAX_PROCESSES}:{_MAX_PROCESSES}", "true")
+    if can_raise and not host.run(*raised, timeout=20, check=False).exit_code:
+        return str(_MAX_PROCESSES)
+    hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
+    return str(min(int(hard), _MAX_PROCESSES) if hard.isdigit() else _MAX_PROCESSES)

@@ -30,9 +30,6 @@ SNAPSHOT_SECONDS = 600.0  # for the writing of a snapshot, on an emulated machin
 NESTED_TIMEOUT_FACTOR = 5  # nested and emulated machines, and all layers in them, start this many times slower
 INIT = "/usr/lib/tare/init"
 HOST_NAME = "tare"  # equal in all instances: programs write the host name into logs and responses
-# The limit on processes, as `set_limits` of programs/conditions.h has it on bare metal. In a container, tare's init may
-# not raise the limit of a machine with less than 8 GB of memory, which is lower.
-MAX_PROCESSES = 32768
 # Docker's default for the root of a container. programs/conditions.h has the same list: keep them equal.
 CAPABILITIES = (
     *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD"),

@@ -22,14 +22,13 @@ from tare.model.errors import TrialFailed
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.instance import VOLUME, Instance
-from tare.plugins.sandbox import InstanceSandbox, create_sandbox, start_init
+from tare.plugins.sandbox import InstanceSandbox, create_sandbox, find_max_processes, start_init
 from tare.plugins.snapshots import Snapshots, explain_failed_restore
 from tare.plugins.technology import (
     CAPABILITIES,
     CORE_DEVICE_DIFFERENCES,
     ENVIRONMENT,
     HOST_NAME,
-    MAX_PROCESSES,
     SNAPSHOT_SECONDS,
     LaunchRequest,
     Technology,
@@ -175,7 +174,7 @@ def bundle_configuration(sandbox: InstanceSandbox, network: str) -> dict[str, An
             "args": launch.init_command(launch.network.instance_address),
             "env": list(ENVIRONMENT),
             "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), CAPABILITIES),
-            "rlimits": [_limit("NOFILE", launch.limits.open_files), _limit("NPROC", MAX_PROCESSES)],
+            "rlimits": [_limit("NOFILE", launch.limits.open_files), _limit("NPROC", int(find_max_processes(launch)))],
             "noNewPrivileges": False,
         },
         "mounts": [

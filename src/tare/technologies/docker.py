@@ -27,6 +27,7 @@ from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Problem
 from tare.plugins.instance import VOLUME, Instance
+from tare.plugins.sandbox import find_max_processes
 from tare.plugins.technology import (
     CAPABILITIES,
     CGROUP_CONTROLLER_DIFFERENCES,
@@ -34,7 +35,6 @@ from tare.plugins.technology import (
     ENGINE_FILE_DIFFERENCES,
     HOST_NAME,
     INIT,
-    MAX_PROCESSES,
     SECCOMP_DIFFERENCES,
     UNPRIVILEGED_PORT_SYSCTL,
     LaunchRequest,
@@ -90,6 +90,7 @@ class Docker(Technology):
         **ENGINE_FILE_DIFFERENCES,
         **CGROUP_CONTROLLER_DIFFERENCES,
     }
+    can_raise_limits: ClassVar[bool] = True
     can_commit = True  # the engine adds no variables to an image that it makes of a container
 
     network: Literal["nat", "bridge"] = "nat"
@@ -287,10 +288,10 @@ class Docker(Technology):
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
-    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman without root asks it
         """Return the options that set the instance's limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
-        processes = self.find_max_processes(host, launch)
+        processes = find_max_processes(launch, self.can_raise_limits)
         return (
             f"--cpuset-cpus={launch.cpu_list}",
             f"--memory={memory}",
@@ -298,10 +299,6 @@ class Docker(Technology):
             f"--ulimit=nofile={files}:{files}",
             f"--ulimit=nproc={processes}:{processes}",
         )
-
-    def find_max_processes(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - Podman asks the host
-        """Return the limit on processes."""
-        return str(MAX_PROCESSES)
 
     def _address_options(self, launch: LaunchRequest) -> tuple[str, ...]:
         if self.network == "bridge":

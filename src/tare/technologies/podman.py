@@ -18,7 +18,7 @@ from tare.hosts.ledger import UndoStep
 from tare.hosts.network import Network
 from tare.hosts.streams import last_lines
 from tare.model.trial import Problem
-from tare.plugins.technology import MAX_PROCESSES, LaunchRequest, first_line
+from tare.plugins.technology import LaunchRequest, first_line
 from tare.technologies.crun import Crun
 from tare.technologies.docker import Docker
 
@@ -81,7 +81,6 @@ class Podman(Docker):
     package = "podman"
     program = "podman"
     can_commit = False  # an image that it makes of a container has the container's variables
-    can_raise_limits: ClassVar[bool] = True
     removes_containers = False  # with `--rm`, Podman mounts the root as volatile, which ignores fsync
     expected_differences: ClassVar[Mapping[str, str]] = {
         **Docker.expected_differences,
@@ -115,11 +114,6 @@ class Podman(Docker):
     def version(self, host: Host) -> str:
         """Return Podman's version."""
         return first_line(host, "podman", "--version").removeprefix("podman version ")
-
-    def find_max_processes(self, host: Host, launch: LaunchRequest) -> str:  # noqa: ARG002 - the ledger's host is asked
-        """Return the limit on processes, or the largest possible one if that is lower."""
-        raises = self.can_raise_limits
-        return launch.cache.read_once("most processes", lambda: _most_processes(launch.ledger.host, raises))
 
     def removal_command(self, name: str) -> tuple[str, ...]:
         """Return the command that removes a container and the leftovers of its network namespace."""
@@ -200,16 +194,3 @@ class Podman(Docker):
             return match[1]
         form = "{{.NetworkInterface}}"
         return host.run("podman", "network", "inspect", "--format", form, name, timeout=60).text.strip()
-
-
-def _most_processes(host: Host, can_raise: bool) -> str:
-    """Return the largest limit on processes that a container can get, at most that of bare metal.
-
-    It is passed explicitly, because Podman's default fails on hosts whose hard limit is lower and cannot be raised.
-    Podman rejects values above the kernel's `pid_max`.
-    """
-    raised = ("prlimit", f"--nproc={MAX_PROCESSES}:{MAX_PROCESSES}", "true")
-    fits = can_raise and not host.run(*raised, timeout=20, check=False).exit_code
-    hard = "" if fits else first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
-    most = host.read("/proc/sys/kernel/pid_max").strip()
-    return str(min(int(number) for number in (hard, most, str(MAX_PROCESSES)) if number.isdigit()))
