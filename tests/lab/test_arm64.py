@@ -120,6 +120,9 @@ def test_doctor_lists_at_least_nine_usable_technologies(installed: machines.Mach
 
 def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_path: Path) -> None:
     on(installed, "cd; cat >quick.toml", file=QUICK)
+    # The lab's own files count as leftovers there, with exit code 3.
+    check = "cd; venv/bin/tare clean --check --json | tee checked.json || true"
+    before = on(installed, check)
     tare(installed, "image", "quick.toml", "--archives", "archives")
     tare(installed, "run", "quick.toml", "--blocks", "1", "--out", "run", seconds=3600)
     packed = tmp_path / "run.tar"
@@ -134,4 +137,5 @@ def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_pa
     assert "crun" in answer
     profile = tare(installed, "profile", "--out", "profile.json", "--", "perl", "-e", "print `true` for 1 .. 9")
     assert "execve" in profile
-    assert tare(installed, "clean") == tare(installed, "clean", "--check") == ""
+    tare(installed, "clean")
+    assert on(installed, check) == before
