@@ -30,6 +30,14 @@ SUITE, QUICK = ROOT / "examples/lab-arm64.toml", ROOT / "examples/quick.toml"
 STACKS = tuple(tomllib.loads(SUITE.read_text())["suite"]["stacks"])
 # Wheels for Python 3.11 of Debian 12, with the C library of the release or an older one.
 PLATFORMS = ("manylinux2014_aarch64", "manylinux_2_28_aarch64")
+SMALL = """\
+[suite]
+stacks = ["native", "crun"]
+
+[[workloads]]
+use = "command"
+command = ["true"]
+"""
 FOREIGN_STACKS = """\
 [suite]
 stacks = ["native", "uml"]
@@ -96,7 +104,8 @@ def installed(machine: machines.Machine, wheel: Path, tmp_path_factory: pytest.T
     platforms = (word for platform in PLATFORMS for word in ("--platform", platform))
     download = (sys.executable, "-m", "pip", "download", "-q", "--python-version", "3.11", "--only-binary=:all:")
     subprocess.run((*download, *platforms, "-d", str(wheels), str(wheel)), check=True, timeout=600)
-    for recipe in (guest_recipe(read_suite(QUICK).by_name.values()), client_recipe()):
+    # That of the quick suite, and that of `try` and of prices.
+    for recipe in (guest_recipe(read_suite(QUICK).by_name.values()), guest_recipe([]), client_recipe()):
         ensure_image(print, replace(recipe, architecture=ARM64), archives)
     for folder in (wheels, archives):
         packed = folder.with_suffix(".tar")
@@ -123,7 +132,9 @@ def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_pa
     # The lab's own files count as leftovers there, with exit code 3.
     check = "cd; venv/bin/tare clean --check --json | tee checked.json || true"
     before = on(installed, check)
-    tare(installed, "image", "quick.toml", "--archives", "archives")
+    on(installed, f"cd; cat >small.toml <<'END'\n{SMALL}END")
+    for suite in ("quick.toml", "small.toml"):
+        tare(installed, "image", suite, "--archives", "archives", seconds=3600)
     tare(installed, "run", "quick.toml", "--blocks", "1", "--out", "run", seconds=3600)
     packed = tmp_path / "run.tar"
     reach = ("ssh", "-F", str(machines.ssh_config()), installed.title, "tar", "-C", "/root", "-c", "run")
@@ -135,7 +146,9 @@ def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_pa
     assert {outcome[:7] for (_, stack), outcome in found.items() if stack == "qemu"} == {"skipped"}  # it has no KVM
     answer = tare(installed, "try", "--on", "native,crun", "--budget", "60s", "--", "perl", "-e", "1 for 1 .. 1e5")
     assert "crun" in answer
+    tare(installed, "prices", "--on", "native,crun", "--budget", "4m", "--out", "prices", seconds=3600)
     profile = tare(installed, "profile", "--out", "profile.json", "--", "perl", "-e", "print `true` for 1 .. 9")
-    assert "execve" in profile
+    assert "programs started: 10 a run" in profile
+    assert "crun" in tare(installed, "advise", "profile.json", "--prices", "prices")
     tare(installed, "clean")
     assert on(installed, check) == before
