@@ -5,7 +5,8 @@ cannot use gVisor's network stack in an existing namespace. It uses the host's s
 users of gVisor normally get gVisor's. runsc mounts a tmpfs over an empty /tmp: a folder /tmp/.tare keeps /tmp on the
 root, as in other technologies.
 
-Setting: `program` is the name or the path of runsc.
+Settings: `program` is the name or the path of runsc. `overlay` (default: true, as runsc's) keeps the root's files in an
+overlay of gVisor's own, where a sync of a file does not reach the disk.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Gvisor(Crun):
     }
 
     program: str = "runsc"
-    overlay: bool = True  # gVisor's own over the root, as by default; a sync of a file there does not reach the disk
+    overlay: bool = True
 
     def version(self, host: Host) -> str:
         """Return runsc's version, or that of its Go module; "" if it is not installed."""
