@@ -109,7 +109,10 @@ def test_the_load_client_of_arm64_counts_what_a_server_answers(programs: Path, t
     assert lines["errors"] == "connect 0, read 0, status 0, short 0"
 
 
-def test_a_machine_without_a_cross_compiler_is_told_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_cross_compiler_is_told_its_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TARE_HOME", str(tmp_path))  # this machine may have built the server before
     found = shutil.which
     monkeypatch.setattr(shutil, "which", lambda name: None if name == COMPILER else found(name) or f"/usr/bin/{name}")
     problems = build_problems(Recipe(architecture=ARM64, server=False))
