@@ -3,10 +3,11 @@
 //   guest_exec ADDRESS PORT SECONDS ARGV...
 //
 // Streams and exit code are the command's. Exit code 255, with a line on standard error: the guest has not accepted
-// the connection within SECONDS, or the connection was lost.
+// the connection within SECONDS, or the connection was lost. A guest that does not answer ARP yet is tried again.
 
 #define _GNU_SOURCE
 
+#include "clock.h"
 #include "guest_protocol.h"
 
 #include <errno.h>
@@ -28,8 +29,8 @@ static int report_lost(const char *address, const char *reason) {
     return LOST;
 }
 
-// Connect from a port that only root can use; return the socket, or -1 with errno.
-static int connect_to_guest(const struct sockaddr_in *address, double seconds) {
+// Connect once, within `seconds`, from a port that only root can use; return the socket, or -1 with errno.
+static int try_to_connect(const struct sockaddr_in *address, double seconds) {
     struct timeval limit = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
     const int ports = FIRST_UNPRIVILEGED_PORT - MIN_LOCAL_PORT;
     for (int attempt = 0; attempt < ports; attempt++) {
@@ -48,6 +49,18 @@ static int connect_to_guest(const struct sockaddr_in *address, double seconds) {
             break;
     }
     return -1;
+}
+
+// A guest that has just been restored, or is slow, does not answer ARP for some seconds: "No route to host".
+static int connect_to_guest(const struct sockaddr_in *address, double seconds) {
+    static const double retry_seconds = 0.02;
+    const double until = now_seconds() + seconds;
+    for (double left = seconds;; left = until - now_seconds()) {
+        int connection = try_to_connect(address, left > retry_seconds ? left : retry_seconds);
+        if (connection >= 0 || errno != EHOSTUNREACH || now_seconds() >= until)
+            return connection;
+        nanosleep(&(struct timespec){.tv_nsec = (long)(retry_seconds * 1e9)}, NULL);
+    }
 }
 
 static bool send_arguments(int connection, char **argv) {

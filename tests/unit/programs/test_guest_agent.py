@@ -105,6 +105,35 @@ def test_a_guest_that_does_not_listen_is_reported_with_the_reason(programs: Path
     assert (ended.returncode, ended.stderr) == (255, b"guest_exec: 127.0.0.1: Connection refused\n")
 
 
+# An unreachable route fails as a guest that does not answer ARP; an address of the machine itself comes before routes.
+_LATE = """\
+ip link set lo up && ip route add unreachable 10.9.9.9
+{programs}/guest_exec 10.9.9.9 {port} 0.2 true && exit 9
+{programs}/guest_agent {port} 10.9.9.9 &
+agent=$!
+(sleep 0.3; ip address add 10.9.9.9/32 dev lo) &
+{programs}/guest_exec 10.9.9.9 {port} {seconds:g} echo here
+ended=$?
+kill $agent
+exit $ended
+"""
+
+
+def test_a_guest_that_has_no_route_yet_is_tried_again(programs: Path) -> None:
+    script = _LATE.format(programs=programs, port=_free_port(), seconds=SECONDS)
+    ended = call(Path("/usr/bin/unshare"), "-n", "sh", "-c", script)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.endswith(b"here\n")
+    assert ended.stderr.splitlines()[0] == b"guest_exec: 10.9.9.9: No route to host"
+
+
+def test_guest_init_does_nothing_unless_it_is_the_first_process(tmp_path: Path) -> None:
+    program = compiled(tmp_path, "guest_init") / "guest_init"
+    ended = call(Path("/usr/bin/unshare"), "-mn", str(program))  # if it did not refuse, no harm would come of it
+    assert (ended.returncode, ended.stdout) == (1, b"")
+    assert ended.stderr.startswith(b"guest_init: ")
+
+
 def test_a_resident_agent_in_the_guest_starts_all_commands(agent: GuestAgent, programs: Path) -> None:
     inside = ExecHost(LocalHost(), *agent.prefix)
     inside.supervisor = str(programs / "supervise")
