@@ -1,5 +1,6 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
-# make test    every test, linters and types included
+# make test    the tests for every change, linters and types included; in 20 minutes
+# make test-slow  the tests that take long, for a release: further stacks, networks, seeds and locales
 # make alone   the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  all tests of one plug-in: make plugin NAME=redis
@@ -53,7 +54,7 @@ CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellche
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-dictionary test-kubernetes test-sandboxes pictures format vulnerabilities
+.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-slow test-dictionary test-kubernetes test-sandboxes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -68,15 +69,15 @@ test: setup test-packages servers
 	@.venv/bin/python tests/support/lanes.py engines alone runs runs-ssh check unikernel
 
 quick: check
-	.venv/bin/pytest -m "not lab and not machine" tests/unit
+	.venv/bin/pytest -m "not lab and not slow and not machine" tests/unit
 
 # What starts no engine.
 alone: setup test-packages
-	.venv/bin/pytest -m "not machine and not lab"
+	.venv/bin/pytest -m "not machine and not lab and not slow"
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers sandboxes
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab" \
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab and not slow" \
 		$$(grep -rl --include="test_*.py" "mark.machine" tests/contract tests/unit) $(RUNS_OF_DAEMONS)
 
 # Programs that Debian does not package, on the path of the tests with engines.
@@ -86,11 +87,11 @@ sandboxes: test-packages
 
 # Whole runs need no daemons: beside the others, as each run's locks and networks are its own.
 runs: setup test-packages servers
-	.venv/bin/pytest -m "machine and not ssh and not lab" $(RUNS_OF_DAEMONS:%=--ignore=%) tests/system
+	.venv/bin/pytest -m "machine and not ssh and not lab and not slow" $(RUNS_OF_DAEMONS:%=--ignore=%) tests/system
 
 # What runs on machines over SSH, likewise. To collect the tests of all files takes half a minute.
 runs-ssh: setup test-packages
-	.venv/bin/pytest -m "machine and ssh and not lab" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
+	.venv/bin/pytest -m "machine and ssh and not lab and not slow" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
 
 unikernel: setup test-packages
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application
@@ -199,6 +200,9 @@ lab: setup
 
 lab-stop: setup
 	.venv/bin/python tests/lab/machines.py stop $(LAB)
+
+test-slow: setup test-packages servers sandboxes
+	$(WITH_ENGINES) .venv/bin/pytest -m slow
 
 test-lab: setup test-packages
 	$(WITH_ENGINES) .venv/bin/pytest -m lab

@@ -40,8 +40,9 @@ _OF_A_RUN = re.compile(r"tare-([0-9a-f]+)(?!\w)")
 _MOST_PID = (1 << 22) - 1
 # Technologies that today's runsc is built for, in the names of tests.
 _TODAYS = re.compile(r"\b(?:gvisor:today|containerd:gvisor)\b")
-# How long an example takes depends on what else the machine does.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on what else the machine does. Thirty instead of Hypothesis' hundred, as there are
+# many tests and CI has 20 minutes.
+settings.register_profile("any machine", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 _left: dict[str, HostInventory] = {}  # by the test after which it was there

@@ -148,6 +148,7 @@ class Swapping(Redis):
         return replace(service, argv=("sh", "-ec", _FILLS, "sh", *service.argv))
 
 
+@pytest.mark.slow  # an emulated guest
 def test_what_a_guest_has_in_swap_is_reported(testbed: RunContext, nothing_left: NothingLeft) -> None:
     load = Swapping(("SET",), (5,), duration=0.1)
     moments = (Mark("requested", 0.0), Mark("ready", 4.0))

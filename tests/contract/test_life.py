@@ -6,6 +6,7 @@ import json
 
 import pytest
 from contract_stacks import ONE_EACH
+from marks import slow
 from own_testbed import spec_of
 
 from tare.model.trial import Mark
@@ -16,7 +17,9 @@ from tare.runner.context import RunContext
 from tare.runner.extra_instances import ExtraInstances
 from tare.workloads.exec import Exec
 
-pytestmark = [pytest.mark.machine, pytest.mark.parametrize("technology", ONE_EACH, indirect=True)]
+# An emulated guest and LXD's daemon take half a minute.
+each_technology = pytest.mark.parametrize("technology", slow(ONE_EACH, {"lxd", "qemu-tcg"}), indirect=True)
+pytestmark = [pytest.mark.machine, each_technology]
 
 SLOW_START = (Mark("requested", 0.0), Mark("ready", 60.0))  # an emulated guest among others
 

@@ -1,6 +1,6 @@
 """tare's load client against the real nginx and Redis on bare metal, in turns with wrk and redis-benchmark.
 
-The figures are printed: `pytest -s -m lab`.
+The figures are printed: `pytest -s -m slow`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tare.workloads.nginx import Nginx
 from tare.workloads.redis import Redis
 from tare.workloads.service import UserServer
 
-pytestmark = [pytest.mark.machine, pytest.mark.lab]
+pytestmark = [pytest.mark.machine, pytest.mark.slow]
 
 CLIENTS = 50
 PAIRS = 30

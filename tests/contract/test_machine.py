@@ -106,7 +106,7 @@ def test_a_kernel_that_panics_fails_at_once(micro: UserMachine, testbed: RunCont
     assert "VFS: Unable to mount root fs" in error.value.hint
 
 
-@pytest.mark.lab  # Debian boots for a minute in emulation
+@pytest.mark.slow  # Debian boots for a minute in emulation
 def test_a_disk_serves_and_is_never_written(
     debian: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
@@ -125,7 +125,7 @@ def test_a_disk_serves_and_is_never_written(
     assert digest(disk) == before
 
 
-@pytest.mark.lab  # Debian boots for a minute in emulation
+@pytest.mark.slow  # Debian boots for a minute in emulation
 def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: UserMachine, testbed: RunContext) -> None:
     machine = replace(debian, service="", user="debian", cloud_init=True)
     with start_stack(testbed, spec_of(testbed, machine), TrialLog()) as (part,):
@@ -137,7 +137,7 @@ def test_a_disk_with_cloud_init_is_entered_by_a_key_of_tares(debian: UserMachine
         assert "GenuineTCG" not in inside.read("/proc/cmdline")
 
 
-@pytest.mark.lab  # Debian boots for a minute in emulation
+@pytest.mark.slow  # Debian boots for a minute in emulation
 def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(
     debian: UserMachine, testbed: RunContext, tmp_path: Path
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_kernel_mounts_a_disk_and_lets_in_the_users_key(
         assert inside.read("/root/.ssh/authorized_keys").split()[1] == (tmp_path / "key.pub").read_text().split()[1]
 
 
-@pytest.mark.lab  # Debian boots for a minute in emulation
+@pytest.mark.slow  # Debian boots for a minute in emulation
 def test_a_login_that_is_refused_is_final(debian: UserMachine, testbed: RunContext, nothing_left: NothingLeft) -> None:
     machine = replace(debian, service="", user="nobody")
     with nothing_left():

@@ -20,7 +20,9 @@ from tare.technologies.podman import Podman
 pytestmark = pytest.mark.machine
 
 
-@pytest.mark.parametrize("technology", [Docker(), Podman(), Containerd()], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "technology", [Docker(), Podman(), pytest.param(Containerd(), marks=pytest.mark.slow)], ids=lambda each: each.name
+)
 def test_a_container_is_found_by_its_name(testbed: RunContext, technology: Technology) -> None:
     with start_stack(testbed, spec_of(testbed, technology), TrialLog()) as (part,):
         inside = part.instance.inside

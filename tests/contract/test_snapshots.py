@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from calls import NothingLeft
 from contract_stacks import ONE_EACH
+from marks import slow
 from own_testbed import spec_of
 
 from tare.hosts.exec import ExecHost
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.machine
 RESTORED = [
     stack for stack in ONE_EACH if issubclass(registry.find("technologies", stack.partition(":")[0]), Snapshots)
 ]
-each_restored = pytest.mark.parametrize("technology", RESTORED, indirect=True)
+each_restored = pytest.mark.parametrize("technology", slow(RESTORED, {"qemu-tcg"}), indirect=True)
 CHANGED, TEXT = "/srv/tare-changed", "by the first instance"
 
 
@@ -52,7 +53,7 @@ def test_a_technology_without_snapshots_refuses_the_workload(stack: str) -> None
 
 
 @each_restored
-@pytest.mark.parametrize("server", ["redis", "python"])
+@pytest.mark.parametrize("server", slow(["redis", "python"], {"python"}))
 def test_a_restored_server_has_all_data_and_nothing_is_left(
     setup: MeasurementContext, server: Literal["redis", "python"], nothing_left: NothingLeft
 ) -> None:

@@ -82,7 +82,7 @@ def _begins_late(technology: Technology) -> bool:
     return technology.family == "unikernel"
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 def test_instances_of_all_technologies_run_together_and_answer_separately(
     together: Group, every_usable: Sequence[Technology]
 ) -> None:

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from marks import slow
 
 from tare.model.run_folder import load_run
 from tare.plugins.feature import find_features
@@ -63,8 +64,9 @@ def test_every_folder_of_features_is_a_feature() -> None:
     assert len(FEATURES) == 10
 
 
+# Without the one that others import, none is left; the others are deleted one by one less often.
 @pytest.mark.machine
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", slow(FEATURES, set(FEATURES) - {USED_BY_OTHERS}))
 def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: Path, ready_home: Path) -> None:
     gone = FEATURES if feature == USED_BY_OTHERS else (feature,)
     environment = copy_without(tmp_path, ready_home, *gone)
@@ -83,6 +85,7 @@ def test_a_suite_runs_and_is_reported_without_a_feature(feature: str, tmp_path: 
     assert gone_commands.isdisjoint(line.split()[0] for line in done.stdout.splitlines() if line.strip())
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path, home: Path) -> None:
     environment = copy_without(tmp_path, home, *FEATURES)
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
@@ -90,7 +93,6 @@ def test_the_tests_of_the_core_pass_without_any_feature(tmp_path: Path, home: Pa
     for name in ("pyproject.toml", "examples", "research", "docs", "share"):
         (tmp_path / name).symlink_to(ROOT / name)
     tests = [str(tmp_path / "tests/unit" / name) for name in CORE]
-    done = call(
-        environment, tmp_path, "pytest", "-q", "-m", "not machine and not lab", "-p", "no:cacheprovider", *tests
-    )
+    chosen = ("-m", "not machine and not lab and not slow")
+    done = call(environment, tmp_path, "pytest", "-q", *chosen, "-p", "no:cacheprovider", *tests)
     assert done.returncode == 0, done.stdout[-8000:]

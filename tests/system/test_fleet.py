@@ -119,7 +119,7 @@ def test_each_block_is_measured_whatever_dies(
         assert "tare run" not in left
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
 def test_machines_get_the_files_that_the_suite_names(
     tare: Call, begin: Begin, tmp_path: Path, machines: Fleet, suite: Path
@@ -140,7 +140,7 @@ def test_machines_get_the_files_that_the_suite_names(
     assert f"the machines must have {elsewhere}: only what is below the suite's folder is copied" in planned.stdout
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 def test_ctrl_c_ends_the_runs_and_brings_what_they_have(
     tare: Call, begin: Begin, tmp_path: Path, machines: Fleet, suite: Path
 ) -> None:

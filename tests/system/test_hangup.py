@@ -39,7 +39,7 @@ HEARS = ("env", "--default-signal=HUP")
 
 
 @pytest.mark.usefixtures("ready_home")
-@pytest.mark.parametrize("lost", ["terminal", pytest.param("group", marks=pytest.mark.lab)])
+@pytest.mark.parametrize("lost", ["terminal", pytest.param("group", marks=pytest.mark.slow)])
 def test_a_run_that_loses_its_terminal_cleans_up_and_can_be_resumed(
     lost: str, environment: dict[str, str], tare: Call, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:

@@ -33,7 +33,7 @@ duration = "200ms"
 """
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home", "nested_image")
 def test_a_container_in_an_emulated_machine(
     begin: Begin, tmp_path: Path, home: Path, nothing_left: NothingLeft

@@ -71,7 +71,7 @@ WORK = "head -c 30000000 /dev/zero | gzip >/dev/null"  # for a tenth of a second
 COMMAND = ("sh", "-c", "head -c 1000000 /dev/zero | cat >/dev/null; echo x > file; cat file")
 
 # bpftrace compiles for seconds, on a busy machine for many: of the tests that start it, a few are enough every day.
-RARELY = pytest.mark.lab
+RARELY = pytest.mark.slow
 
 pytestmark = MACHINE
 

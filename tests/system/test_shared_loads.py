@@ -172,7 +172,7 @@ def test_a_client_that_stands_still_fails_the_load_by_its_number(there: Lab, cli
     wait_until(lambda: "load_client" not in there.programs("client-2"))
 
 
-@pytest.mark.lab
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
 def test_a_client_that_is_lost_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
     path, before = suite_on(tmp_path, SHARED, there.clients, server=there.server), there.left()

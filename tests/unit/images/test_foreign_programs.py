@@ -171,7 +171,7 @@ def test_the_servers_build_for_arm64_names_all_packages() -> None:
 
 
 @needs_tools
-@pytest.mark.lab
+@pytest.mark.slow
 def test_the_server_of_arm64_answers_requests() -> None:
     """Cargo also builds Rust's standard library, which took 140 s of CPU time."""
     program = linux_build(ARM64).ensure_built(print) / "micro"

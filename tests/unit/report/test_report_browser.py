@@ -296,9 +296,9 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param({}, marks=pytest.mark.lab, id="light"),
+        pytest.param({}, marks=pytest.mark.slow, id="light"),
         pytest.param({"color_scheme": "dark"}, id="dark"),
-        pytest.param(PHONE, marks=pytest.mark.lab, id="phone"),
+        pytest.param(PHONE, marks=pytest.mark.slow, id="phone"),
     ],
 )
 def test_axe_finds_nothing_serious(browser: Browser, smaller: tuple[Path, ...], how: dict[str, Any]) -> None:

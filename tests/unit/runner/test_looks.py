@@ -115,8 +115,15 @@ def _headlines(run: Run) -> Sequence[Cell]:
     return summarize(run).headlines
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
+# Each shape with one seed; the second one has turns.
+@pytest.mark.parametrize(
+    ("shape", "seed"),
+    [
+        pytest.param(shape, seed, marks=() if seed == place else pytest.mark.slow)
+        for place, shape in enumerate(("normal", "correlated", "drift"))
+        for seed in range(4)
+    ],
+)
 def test_simulated_verdicts_never_disappear_and_match_those_of_the_report(shape: Shape, seed: int) -> None:
     assert assert_no_verdict_disappears(simulated(shape, seed))
 

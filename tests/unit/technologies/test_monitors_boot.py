@@ -120,7 +120,7 @@ def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name:
 
 
 @pytest.mark.usefixtures("_on_the_path")
-@pytest.mark.parametrize("name", ["firecracker", pytest.param("cloud-hypervisor", marks=pytest.mark.lab)])
+@pytest.mark.parametrize("name", ["firecracker", pytest.param("cloud-hypervisor", marks=pytest.mark.slow)])
 def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:
