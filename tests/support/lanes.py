@@ -1,10 +1,10 @@
-"""Run make's targets, two at a time and all of them whatever fails, and list at the end what failed.
+"""Run make's targets, three at a time and all of them whatever fails, and list at the end what failed.
 
     lanes.py engines alone runs check
 
-Each of two lanes takes the next target when it is done with the one before: long ones come first, so that the lanes end
-at about the same time. While the tests of another checkout have the engines, the target that needs them comes last.
-What a target prints goes to a file in FOLDER.
+Each lane takes the next target when it is done with the one before: long ones come first, so that the lanes end at
+about the same time. While the tests of another checkout have the engines, the target that needs them comes last. What a
+target prints goes to a file in FOLDER.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 FOLDER = Path(".venv/tests")
 ENGINES, ENGINES_LOCK = "engines", Path("/run/lock/engines-of-tests")  # see tests/lab/with-engines
-_LANES = 2  # each target keeps about one CPU busy
+_LANES = 3  # a target keeps about two thirds of a CPU busy, as it waits for engines and for the disk
 _EVERY_SECONDS = 30.0
 _TAIL_LINES = 40
 _COUNTED = ("failed", "passed", "skipped", "error", "errors")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+Value = TypeVar("Value")
 
-def slow(names: Iterable[str], these: Collection[str]) -> list[Any]:
-    """Return the names as parameters, with the mark for these."""
-    return [pytest.param(name, marks=pytest.mark.slow if name in these else ()) for name in names]
+
+def slow(values: Iterable[Value], these: Collection[Value]) -> list[Any]:
+    """Return the values as parameters, with the mark for these."""
+    return [pytest.param(value, marks=pytest.mark.slow if value in these else ()) for value in values]

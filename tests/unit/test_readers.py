@@ -91,7 +91,7 @@ def test_the_inputs_from_which_others_are_made_are_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(which=st.integers(0, 99), edits=EDITS)
 def test_what_is_damaged_is_read_or_refused(name: str, which: int, edits: Sequence[Edit]) -> None:
     reader = known()[name]

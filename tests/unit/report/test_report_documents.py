@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from documents import DOCS
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from marks import slow
 from pages import rendered, report_of
 from runs import (
     DHRYSTONE,
@@ -77,6 +78,7 @@ RUNS: dict[str, Callable[[], Run]] = {
     "one stack": lambda: make_run([make_trial("native", 0, [measured("speed", 1.0)])]),
     "equal values": lambda: pairs([1.0] * 6, [1.0] * 6),
 }
+OTHERS = ("only failures", "one stack", "a thousand stacks")
 
 
 def many_stacks(count: int) -> Run:
@@ -151,7 +153,7 @@ def test_names_are_text_in_markdown() -> None:
     assert escape_markdown("[x](y) <i> a_b `c` *d* |") == r"\[x\](y) &lt;i&gt; a\_b \`c\` \*d\* \|"
 
 
-@pytest.mark.parametrize("count", [1000, 3000])
+@pytest.mark.parametrize("count", slow([1000, 3000], [3000]))
 def test_markdown_of_a_thousand_stacks_fits_into_a_comment(count: int) -> None:
     text = rendered(many_stacks(count), "markdown")["report.md"]
     assert len(text) < 65_536
@@ -187,9 +189,7 @@ def test_a_table_of_a_thousand_stacks_has_a_row_for_each() -> None:
     assert r"\\*" not in text  # TeX has to end a page somewhere
 
 
-@pytest.mark.parametrize(
-    "name", ["believable", "odd names", "only failures", "nothing at all", "one stack", "a thousand stacks"]
-)
+@pytest.mark.parametrize("name", ["believable", "odd names", "nothing at all", *slow(OTHERS, OTHERS)])
 def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
     made = RUNS[name]() if name in RUNS else many_stacks(1000)
     run = replace(made, folder=tmp_path)

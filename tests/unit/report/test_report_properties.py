@@ -136,6 +136,6 @@ def test_a_caution_that_only_a_point_has_is_listed_and_numbered() -> None:
 
 
 @given(_runs())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_every_format_is_written_for_every_run_with_all_cautions_listed(run: Run) -> None:
     _check_all_formats(run)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakes import Bench, suite
+from marks import slow
 from runs import SPEED, make_run, make_trial, measured
 from tare_fake.noise import DRAWS, Shape, shaped
 
@@ -64,7 +65,7 @@ def test_no_verdict_of_a_stored_run_disappears_without_a_block_of_its_cell(folde
     assert assert_no_verdict_disappears(load_run(folder))
 
 
-@pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
+@pytest.mark.parametrize("shape", slow(["normal", "correlated", "drift"], ["normal", "correlated"]))
 def test_no_verdict_of_a_fake_run_disappears_without_a_block_of_its_cell(bench: Bench, shape: str) -> None:
     stacks = [
         f'{name}: effect = "{effect}%"\nnoise = "2%"\nshape = "{shape}"\nseed = {seed}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 import threading
@@ -159,10 +160,18 @@ def test_decisions_are_those_of_the_report(tmp_path: Path) -> None:
     assert sorted(found, key=str) == sorted(told, key=str)
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with its report."""
+    folder = tmp_path_factory.mktemp("reported") / "run"
+    write_report([load_run(write(believable_run(folder, blocks=5)))], ["json"])
+    return folder
+
+
 @pytest.fixture
-def report(tmp_path: Path) -> Path:
+def report(reported: Path, tmp_path: Path) -> Path:
     """The report of a run, in which a decision is another one, by which it is known."""
-    (path,) = write_report([load_run(write(believable_run(tmp_path / "run", blocks=5)))], ["json"])
+    [path] = shutil.copytree(reported, tmp_path / "run").rglob("report.json")
     text = path.read_text(encoding="utf-8")
     assert '"decision": "baseline"' in text
     path.write_text(text.replace('"decision": "baseline"', '"decision": "as reported"'), encoding="utf-8")
