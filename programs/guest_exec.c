@@ -51,13 +51,15 @@ static int try_to_connect(const struct sockaddr_in *address, double seconds) {
     return -1;
 }
 
-// A guest that has just been restored, or is slow, does not answer ARP for some seconds: "No route to host".
+// A guest that has just been restored, or is slow, does not answer ARP for some seconds: "No route to host". One that
+// does not answer for longer has no network.
 static int connect_to_guest(const struct sockaddr_in *address, double seconds) {
-    static const double retry_seconds = 0.02;
+    static const double retry_seconds = 0.02, unreachable_seconds = 10;
     const double until = now_seconds() + seconds;
+    const double unreachable_until = until - (seconds > unreachable_seconds ? seconds - unreachable_seconds : 0);
     for (double left = seconds;; left = until - now_seconds()) {
         int connection = try_to_connect(address, left > retry_seconds ? left : retry_seconds);
-        if (connection >= 0 || errno != EHOSTUNREACH || now_seconds() >= until)
+        if (connection >= 0 || errno != EHOSTUNREACH || now_seconds() >= unreachable_until)
             return connection;
         nanosleep(&(struct timespec){.tv_nsec = (long)(retry_seconds * 1e9)}, NULL);
     }

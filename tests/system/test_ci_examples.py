@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 from compared import made
+from marks import slow
 from runs import write
 
 from tare.model.run_folder import load_run, replace_trials
@@ -72,7 +73,7 @@ def installs() -> dict[str, str]:
     return {"github.yml": github, "gitlab.yml": "\n".join(read("gitlab.yml")["weigh"]["before_script"])}
 
 
-@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
+@pytest.mark.parametrize("name", slow(["github.yml", "gitlab.yml"], ["gitlab.yml"]))
 def test_tare_is_installed_from_a_wheel_and_not_by_an_unpublished_name(
     name: str, shell: Shell, wheel: Path, tmp_path: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_an_undecided_change_does_not_fail_a_job(shell: Shell, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("ready_home")
+@pytest.mark.slow
 def test_a_change_is_compared_with_the_last_night_by_both(shell: Shell, tmp_path: Path) -> None:
     steps: Mapping[str, str] = {
         each["name"]: each["run"] for each in read("github.yml")["jobs"]["weigh"]["steps"] if "run" in each

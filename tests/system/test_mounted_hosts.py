@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from calls import Call
+from marks import slow
 
 from tare.model.run_folder import load_run
 
@@ -51,7 +52,7 @@ def test_no_image_is_built_where_no_program_starts(
     assert list(folder.rglob("tare-*")) == []
 
 
-@pytest.mark.parametrize("option", ["nodev", "nosuid"])
+@pytest.mark.parametrize("option", slow(["nodev", "nosuid"], ["nosuid"]))
 def test_a_home_without_devices_or_other_users_rights_is_taken(
     option: str, tare: Call, tmp_path: Path, suite_images: Path
 ) -> None:
