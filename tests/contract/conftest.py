@@ -91,9 +91,9 @@ def _own_mounts() -> None:
     isolate_mounts()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def testbed(image: Image, architecture: Architecture, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunContext]:
-    """The testbed of a run, made as `tare run` makes it."""
+    """The testbed of a run, made as `tare run` makes it; once, as each engine imports the image for it."""
     client = ensure_image(print, replace(client_recipe(), architecture=architecture))
     sampling = TelemetryConfig(tmp_path_factory.mktemp("run") / "telemetry")
     with (

@@ -51,6 +51,7 @@ def test_an_image_that_is_cached_is_not_built_again(image: Image) -> None:
     assert [path.stat() for path in (image.archive, image.disk)] == before
 
 
+@pytest.mark.slow
 def test_an_image_with_one_changed_byte_is_built_anew_and_it_is_said(tmp_path: Path) -> None:
     """What is changed was not built, to save the time; what is built in its place is."""
     home = tmp_path / "images" / ("0" * 64)
@@ -131,6 +132,7 @@ def test_the_initrd_has_the_same_bytes_whenever_it_is_made(image: Image, tmp_pat
     assert made == image.initrd.read_bytes()
 
 
+@pytest.mark.slow
 def test_two_builds_of_a_recipe_with_the_same_packages_have_the_same_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 from calls import NothingLeft
+from marks import slow
 from own_disks import debian_disk, debian_kernel, micro_initrd
 from own_testbed import spec_of
 
@@ -59,7 +60,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@pytest.mark.parametrize("address", ["dhcp", "static"])
+@pytest.mark.parametrize("address", slow(["dhcp", "static"], ["static"]))
 def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
     address: Literal["dhcp", "static"], micro: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:

@@ -82,7 +82,7 @@ def _stand_ins(_on_the_path: None) -> Iterator[None]:
     ("name", "disk", "driver"),
     [
         ("firecracker", "vda", "virtio_net"),
-        ("cloud-hypervisor", "vda", "virtio_net"),
+        pytest.param("cloud-hypervisor", "vda", "virtio_net", marks=pytest.mark.slow),
         ("virtualbox", "sda", "virtio_net"),
         ("vmware", "sda", "vmxnet3"),
         ("uml", "vda", "virtio_net"),
