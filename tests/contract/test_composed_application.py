@@ -94,7 +94,8 @@ def application_of(name: str, service: str, tiny: Path, path: Path) -> Applicati
 @pytest.mark.parametrize(("name", "service", "technology"), [
     pytest.param("shop", "", "crun", marks=pytest.mark.slow),
     pytest.param("stack", "", "native", marks=pytest.mark.slow),
-    ("voting", "vote", "native"), ("stack", "app", "crun"),
+    pytest.param("stack", "app", "crun", marks=pytest.mark.slow),
+    ("voting", "vote", "native"),
 ])  # fmt: skip
 def test_an_application_of_a_compose_file_runs(name: str, service: str, technology: str, prepare: Prepare) -> None:
     context, workload = prepare(name, service)

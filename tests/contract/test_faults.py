@@ -13,7 +13,6 @@ import pytest
 from begun import whole_trial
 from calls import NothingLeft
 from fakes import Watcher, record
-from marks import slow
 from swapping import SwappingGuest
 
 from tare.model.run_folder import RunWriter, load_raw, load_run
@@ -178,7 +177,8 @@ IN_A_GUEST = {
 }
 
 
-@pytest.mark.parametrize("fault", slow(IN_A_GUEST.values(), [IN_A_GUEST["swaps"]]), ids=IN_A_GUEST)
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", IN_A_GUEST.values(), ids=IN_A_GUEST)
 def test_a_guest_fault_fails_its_trial_with_the_reason_and_the_next_runs(
     testbed: RunContext, nothing_left: NothingLeft, fault: Fault
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_kernel_serves_at_the_address_that_it_asked_for_or_was_given(
         testbed.cache.close()  # the DHCP server goes with the run
 
 
+@pytest.mark.slow
 def test_a_machine_that_requests_no_address_times_out_with_its_console(
     micro: UserMachine, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:

@@ -118,7 +118,10 @@ def test_requests_arrive_verbatim_in_order_and_are_repeated(testbed: RunContext,
     assert [line for number, line in enumerate(lines) if line != LINES[number % 3]] == []
 
 
-@pytest.mark.parametrize(("workload", "waits"), [(SLOW, True), (UserServer(clients=(1,), duration=0.5), False)])
+@pytest.mark.parametrize(
+    ("workload", "waits"),
+    [pytest.param(SLOW, True, marks=pytest.mark.slow), (UserServer(clients=(1,), duration=0.5), False)],
+)
 def test_only_a_server_that_sleeps_before_each_answer_gets_a_caution(
     testbed: RunContext, workload: UserServer, waits: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from ssh_machines import machines_recipe
 from todays import todays_shim
 from whole_runs import SERVED, SUITE
 
+from tare.hosts.ledger import create_state_folder
 from tare.images.image import ensure_image
 from tare.images.recipes import Recipe, client_recipe, guest_recipe, machine_recipe
 from tare.suites.suite import parse_suite
@@ -37,14 +39,14 @@ RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
 
 
 def build_images(fixtures: Collection[str], say: Say) -> None:
-    """Build what tests with these fixtures need and is not there yet."""
+    """Build what tests with these fixtures need and is not there yet. Another lane, which needs some of it, waits."""
     began = time.monotonic()
     recipes = [recipe for fixture, found in RECIPES.items() if fixture in fixtures for recipe in found()]
-    done: list[str] = []
-    for recipe in recipes:
-        if recipe.key not in done:
-            done.append(recipe.key)
-            ensure_image(say, recipe)
+    folder = create_state_folder() / "tests"
+    folder.mkdir(exist_ok=True)
+    with (folder / "images.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = {recipe.key: ensure_image(say, recipe) for recipe in recipes}
     if done:
         say(f"images: {len(done)} are there after {time.monotonic() - began:.0f} s")
 

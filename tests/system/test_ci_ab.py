@@ -21,7 +21,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml  # type: ignore[import-untyped]
-from marks import slow
 
 pytestmark = pytest.mark.machine
 
@@ -229,7 +228,7 @@ def shell(folder: Path, script: str, variables: Mapping[str, str]) -> int:
 
 
 # The margins are wide, so that few blocks decide on a busy machine; the budgets are limits that are not reached.
-@pytest.mark.parametrize("run_job", slow(["github", "gitlab"], ["gitlab"]), indirect=True)
+@pytest.mark.slow
 def test_one_comment_has_the_last_result(run_job: Jobs) -> None:
     slower = run_job("slower")
     assert slower.code == 1

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 from compared import made
-from marks import slow
 from runs import write
 
 from tare.model.run_folder import load_run, replace_trials
@@ -73,7 +72,8 @@ def installs() -> dict[str, str]:
     return {"github.yml": github, "gitlab.yml": "\n".join(read("gitlab.yml")["weigh"]["before_script"])}
 
 
-@pytest.mark.parametrize("name", slow(["github.yml", "gitlab.yml"], ["gitlab.yml"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["github.yml", "gitlab.yml"])
 def test_tare_is_installed_from_a_wheel_and_not_by_an_unpublished_name(
     name: str, shell: Shell, wheel: Path, tmp_path: Path
 ) -> None:

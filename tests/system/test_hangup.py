@@ -38,8 +38,9 @@ duration = "400ms"
 HEARS = ("env", "--default-signal=HUP")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
-@pytest.mark.parametrize("lost", ["terminal", pytest.param("group", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lost", ["terminal", "group"])
 def test_a_run_that_loses_its_terminal_cleans_up_and_can_be_resumed(
     lost: str, environment: dict[str, str], tare: Call, tmp_path: Path, nothing_left: NothingLeft
 ) -> None:

@@ -159,6 +159,7 @@ def _wait_for_second_block(process: subprocess.Popen[str], folder: Path, there: 
     wait_with(process, lambda: "dhrystone" in there.programs("server"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
 def test_a_machine_that_reboots_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
     path = suite_on(tmp_path, THREE_BLOCKS, server=there.server_from_here, client=there.server_from_here)

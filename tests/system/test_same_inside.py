@@ -45,6 +45,7 @@ exit_codes = [129]
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 
+@pytest.mark.slow
 def test_a_command_finds_the_same_in_every_stack_whatever_called_tare(tare: Call, tmp_path: Path) -> None:
     here = [name for name in STACKS if not registry.find("technologies", name)().problems(LocalHost())]
     assert len(here) > 5

@@ -31,6 +31,7 @@ duration = "200ms"
 ADDRESS = re.compile(r"the run can be watched at (http://127\.0\.0\.1:\d+/)\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_values_arrive_while_a_run_goes_on_and_the_last_page_stays(begin: Begin, tmp_path: Path) -> None:
     (tmp_path / "watched.toml").write_text(WATCHED)

@@ -118,6 +118,7 @@ def test_programs_are_found_in_both(with_script: Layer) -> None:
     assert fault.hint.startswith('did you mean "/srv/run.sh"?')
 
 
+@pytest.mark.slow
 def test_only_the_last_layers_of_an_image_are_kept(base: Image, with_script: Layer, tmp_path: Path) -> None:
     def there() -> set[str]:
         return {path.name for path in base.root.parents[1].iterdir() if len(path.name) == 64}
