@@ -3,7 +3,7 @@
 # make test-slow  the tests that take long, for a release: further stacks, networks, seeds and locales
 # make alone   the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
-# make plugin  all tests of one plug-in: make plugin NAME=redis
+# make plugin  the tests of one plug-in, slow ones included: make plugin NAME=redis
 # make docs    write the lists of plug-ins in docs, the JSON Schema of suites, the manual page and shell completion
 # make setup   only install: Debian packages, and a virtual environment in .venv
 # make bench   what tare itself costs, per technology and for its statistics, on this machine
@@ -11,7 +11,7 @@
 # make validate how right tare advise is: 14 applications measured and predicted, in an hour; OUT=runs/validate, STAGES=
 # make soak    kill a run 200 times, in an hour, and look for what is lost or left; OUT=runs/soak, KILLS=200
 # make wheel   build the wheel into dist/
-# make lab     start the lab: two emulated machines, on which KVM and Xen work (docs/contributing.md); LAB=kvm starts one
+# make lab     start the lab: emulated machines for KVM, Xen and arm64 (docs/contributing.md); LAB=kvm starts one
 # make lab-stop, make test-lab: stop it; its tests, which take more than an hour, and 5 GB of memory
 # make test-kubernetes: pods of a real cluster of one node, which it starts; builds Kubernetes first, once, in 12 minutes
 # make test-sandboxes: sandboxes that Debian does not package, which it builds first
@@ -181,7 +181,7 @@ fuzz: setup
 # One plug-in: its own tests, and those of all plug-ins that are about it.
 plugin: setup test-packages
 	@test -n "$(NAME)" || { echo 'error: which plug-in?\nhint: make plugin NAME=redis' >&2; exit 2; }
-	$(WITH_ENGINES) .venv/bin/pytest -k "$(NAME) or $(subst -,_,$(NAME))"
+	$(WITH_ENGINES) .venv/bin/pytest -m "not lab" -k "$(NAME) or $(subst -,_,$(NAME))"
 
 docs: setup
 	$(DECLARED) docs

@@ -3,7 +3,7 @@
 //   guest_exec ADDRESS PORT SECONDS ARGV...
 //
 // Streams and exit code are the command's. Exit code 255, with a line on standard error: the guest has not accepted
-// the connection within SECONDS, or the connection was lost. A guest that does not answer ARP yet is tried again.
+// the connection within SECONDS, or the connection was lost. A guest that does not answer ARP is retried for 10 s.
 
 #define _GNU_SOURCE
 
@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <poll.h>
 
-enum { LOST = 255, WRONG_USAGE = 2 };
+enum { LOST = 255, WRONG_USAGE = 2, GIVE_UP_SECONDS = 10, MAX_SECONDS = 86400 };
 
 struct session {
     int connection;
@@ -51,15 +51,14 @@ static int try_to_connect(const struct sockaddr_in *address, double seconds) {
     return -1;
 }
 
-// A guest that has just been restored, or is slow, does not answer ARP for some seconds: "No route to host". One that
-// does not answer for longer has no network.
+// A guest that has just been restored, or that is slow, answers ARP late, which connect() reports as "No route to
+// host". A guest that is silent for GIVE_UP_SECONDS has no network.
 static int connect_to_guest(const struct sockaddr_in *address, double seconds) {
-    static const double retry_seconds = 0.02, unreachable_seconds = 10;
-    const double until = now_seconds() + seconds;
-    const double unreachable_until = until - (seconds > unreachable_seconds ? seconds - unreachable_seconds : 0);
-    for (double left = seconds;; left = until - now_seconds()) {
+    static const double retry_seconds = 0.02;
+    const double began = now_seconds(), give_up = began + (seconds < GIVE_UP_SECONDS ? seconds : GIVE_UP_SECONDS);
+    for (double left = seconds;; left = began + seconds - now_seconds()) {
         int connection = try_to_connect(address, left > retry_seconds ? left : retry_seconds);
-        if (connection >= 0 || errno != EHOSTUNREACH || now_seconds() >= unreachable_until)
+        if (connection >= 0 || errno != EHOSTUNREACH || now_seconds() >= give_up)
             return connection;
         nanosleep(&(struct timespec){.tv_nsec = (long)(retry_seconds * 1e9)}, NULL);
     }
@@ -160,7 +159,7 @@ int main(int argc, char **argv) {
     struct sockaddr_in address;
     char *end = "x";
     double seconds = argc > 4 ? strtod(argv[3], &end) : 0;
-    if (argc < 5 || !parse_address(argv[1], argv[2], &address) || *end || !(seconds > 0)) {
+    if (argc < 5 || !parse_address(argv[1], argv[2], &address) || *end || !(seconds > 0 && seconds <= MAX_SECONDS)) {
         fputs("usage: guest_exec ADDRESS PORT SECONDS ARGV...\n", stderr);
         return WRONG_USAGE;
     }

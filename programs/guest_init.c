@@ -159,7 +159,7 @@ static void configure_network(const struct configuration *configuration) {
 int main(void) {
     static char listen_address[96];
     if (getpid() != 1) { // elsewhere it would mount over the machine's file systems
-        fputs("guest_init: it is the first process of a guest, and nothing else\n", stderr);
+        fputs("guest_init: it must be the first process of a guest\n", stderr);
         return 1;
     }
     puts("tare-guest: userspace");

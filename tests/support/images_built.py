@@ -29,7 +29,7 @@ def _of_suites() -> Iterator[Recipe]:
         yield guest_recipe([each.workload for each in suite.workloads], packages=suite.image.packages)
 
 
-# What the fixture of that name stands for.
+# By the name of a fixture: the recipes of the images that it needs.
 RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
     "image": lambda: iter((guest_recipe(), client_recipe())),
     "suite_images": _of_suites,
@@ -39,7 +39,7 @@ RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
 
 
 def build_images(fixtures: Collection[str], say: Say) -> None:
-    """Build what tests with these fixtures need and is not there yet. Another lane, which needs some of it, waits."""
+    """Build what these fixtures need and is missing; only one lane builds at a time, as they share images."""
     began = time.monotonic()
     recipes = [recipe for fixture, found in RECIPES.items() if fixture in fixtures for recipe in found()]
     folder = create_state_folder() / "tests"
@@ -48,7 +48,7 @@ def build_images(fixtures: Collection[str], say: Say) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         done = {recipe.key: ensure_image(say, recipe) for recipe in recipes}
     if done:
-        say(f"images: {len(done)} are there after {time.monotonic() - began:.0f} s")
+        say(f"images: {len(done)} ready after {time.monotonic() - began:.0f} s")
 
 
 def build_runsc(say: Say) -> None:

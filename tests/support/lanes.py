@@ -22,7 +22,7 @@ from pathlib import Path
 
 FOLDER = Path(".venv/tests")
 ENGINES, ENGINES_LOCK = "engines", Path("/run/lock/engines-of-tests")  # see tests/lab/with-engines
-_LANES = 3  # a target keeps about two thirds of a CPU busy, as it waits for engines and for the disk
+_LANES = 3  # on two CPUs: a target waits a third of its time, for engines and for the disk
 _EVERY_SECONDS = 30.0
 _TAIL_LINES = 40
 _COUNTED = ("failed", "passed", "skipped", "error", "errors")
@@ -30,7 +30,7 @@ _COUNTED = ("failed", "passed", "skipped", "error", "errors")
 _CLOSING = re.compile(r"^=+ (.*) in [\d.]+s.* =+$", re.MULTILINE)
 _CARGO = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed", re.MULTILINE)
 _COUNT = re.compile(r"(\d+) (\w+)")
-_FAILED = re.compile(r"^(?:FAILED|ERROR) \S+::.*$", re.MULTILINE)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) \S+\.py(?:::.*| - .*)?$", re.MULTILINE)
 _SKIPPED = re.compile(r"^SKIPPED .*$", re.MULTILINE)
 _PERCENT = re.compile(r"\[ *(\d+)%\]$", re.MULTILINE)
 # make's own: `make[1]: *** [Makefile:61: mypy] Error 1`
@@ -72,7 +72,7 @@ def closing_line(outcomes: Sequence[Outcome], seconds: float) -> str:
     counts = Counter[str]()
     for each in outcomes:
         counts.update(each.counts)
-        counts["failed"] += len(each.failed) - each.counts["failed"] - each.counts["error"]
+        counts["failed"] += max(0, len(each.failed) - each.counts["failed"] - each.counts["error"])
     words = [f"{counts[word]} {word}" for word in ("failed", "passed", "skipped", "error") if counts[word]]
     return f"===== {', '.join(words) or 'passed'} in {seconds:.0f} s ====="
 
@@ -111,7 +111,10 @@ def _lane(waiting: list[str], taking: threading.Lock, running: dict[str, Path], 
                 return
             target = next_target(waiting)
             waiting.remove(target)
-        _run(target, running, outcomes)
+        try:
+            _run(target, running, outcomes)
+        except OSError as error:  # no room for the target's output
+            outcomes.append(Outcome(target, 0.0, failed=(str(error),)))
 
 
 def next_target(waiting: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Parameters of tests with the mark `slow`, which `make test` leaves out."""
+"""Marks a test's parameters as `slow`: `make test` leaves them out, and `make test-slow` runs them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ import pytest
 Value = TypeVar("Value")
 
 
-def slow(values: Iterable[Value], these: Collection[Value]) -> list[Any]:
-    """Return the values as parameters, with the mark for these."""
-    return [pytest.param(value, marks=pytest.mark.slow if value in these else ()) for value in values]
+def slow(values: Iterable[Value], slow_values: Collection[Value]) -> list[Any]:
+    """Return the values as parameters, those in `slow_values` with the mark."""
+    return [pytest.param(value, marks=pytest.mark.slow if value in slow_values else ()) for value in values]

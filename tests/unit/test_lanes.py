@@ -47,6 +47,13 @@ def test_all_targets_run_and_what_failed_stands_in_one_list(capsys: pytest.Captu
     assert "checked" in Path(".venv/tests/bad.txt").read_text()  # what follows a failure in a target runs, too
 
 
+def test_files_that_cannot_be_imported_are_listed_and_counted_once() -> None:
+    lines = ("ERROR tests/unit/test_x.py - ImportError: y", "ERROR tests/unit/test_z.py", "=== 2 errors in 0.10s ===")
+    found = lanes.outcome("tests", 2, "\n".join(lines), 0.1)
+    assert found.failed == lines[:2]
+    assert lanes.closing_line([found], 1.0) == "===== 2 error in 1 s ====="
+
+
 def test_the_engines_of_another_checkout_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "ENGINES_LOCK", tmp_path / "lock")
     waiting = ["engines", "good", "tests"]
