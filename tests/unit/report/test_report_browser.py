@@ -294,8 +294,8 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-# axe-core takes a minute for a page with many cells.
-@pytest.mark.parametrize("name", slow(["report", "compared", "drawn"], ["report"]))
+# axe-core takes half a minute for a page with many drawings, and a minute for one with many cells.
+@pytest.mark.parametrize("name", slow(["report", "compared", "drawn"], ["report", "drawn"]))
 @pytest.mark.parametrize(
     "how",
     [
