@@ -38,6 +38,7 @@ _LAST_SECONDS = 120.0
 _OF_THE_LAB = re.compile(r"tare-(?:test-(?:server|client|far|[ab]\d)|t(?:s|c\d?|[ab]\d)\b)")
 _OF_A_RUN = re.compile(r"tare-([0-9a-f]+)(?!\w)")
 _MOST_PID = (1 << 22) - 1
+_PYTEST = re.compile(r"(?:^|\0)(?:\S*/)?pytest\0")  # a word of a command line
 # Technologies that today's runsc is built for, in the names of tests.
 _TODAYS = re.compile(r"\b(?:gvisor:today|containerd:gvisor)\b")
 # How long an example takes depends on what else the machine does. Thirty instead of Hypothesis' hundred, as there are
@@ -174,7 +175,9 @@ def _state() -> HostInventory:
 
 
 def _is_anothers(kind: str, name: str) -> bool:
-    """Return whether a resource is of the lab's machines, or of a run that somebody else on this machine has had."""
+    """Return whether a resource is of the lab's machines, of other tests, or of a run of somebody else."""
+    if kind == "processes" and _is_of_other_tests(int(name.rpartition(" ")[2])):
+        return True
     if kind == "files" and any(name == home or name.startswith(f"{home}/") for home in _homes_of_others):
         return True
     text = _read_process_texts(name.rpartition(" ")[2]) if kind == "processes" else name
@@ -194,14 +197,26 @@ def _learn_homes_of_others() -> None:
 
 def _lives_elsewhere(pid: int) -> bool:
     """Return whether a process lives, and this one is none of its ancestors."""
-    while pid > 1 and pid != os.getpid():
+    chain = _with_ancestors(pid)
+    return bool(chain) and os.getpid() not in chain
+
+
+def _is_of_other_tests(pid: int) -> bool:
+    """Return whether another lane's pytest has started a process, or what did so."""
+    chain = _with_ancestors(pid)
+    return os.getpid() not in chain and any(_PYTEST.search(read_text(f"/proc/{each}/cmdline")) for each in chain)
+
+
+def _with_ancestors(pid: int) -> list[int]:
+    """Return a process and its ancestors but for the first of all; empty if it has ended."""
+    chain: list[int] = []
+    while pid > 1:
         parent = re.search(r"^PPid:\t(\d+)$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
         if parent is None:
-            return False
-        if int(parent[1]) <= 1:
-            return True
+            return []
+        chain.append(pid)
         pid = int(parent[1])
-    return False
+    return chain
 
 
 @pytest.fixture(scope="session")
