@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from waiting import ENOUGH_SECONDS
 
@@ -24,9 +26,18 @@ def compiled(folder: Path, *names: str, settings: tuple[str, ...] = (), alone: b
     """
     for name in names:
         watched = (*_DEFINED, "-static") if alone else WATCHED
-        files = ("-o", str(folder / name), str(SOURCES / f"{name}.c"), "-lm")
-        subprocess.run(("gcc", *FLAGS, *watched, *settings, *files), check=True, timeout=120)
+        (folder / name).write_bytes(_program(name, (*watched, *settings)))
+        (folder / name).chmod(0o755)
     return folder
+
+
+@functools.cache
+def _program(name: str, options: tuple[str, ...]) -> bytes:
+    """Compile a program; a dozen modules of tests have the same one."""
+    with TemporaryDirectory() as folder:
+        files = ("-o", f"{folder}/{name}", str(SOURCES / f"{name}.c"), "-lm")
+        subprocess.run(("gcc", *FLAGS, *options, *files), check=True, timeout=120)
+        return Path(folder, name).read_bytes()
 
 
 def call(program: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
