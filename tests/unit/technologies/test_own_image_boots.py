@@ -71,7 +71,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     with (
         ledger.open_setup_helper(image.root),
-        create_local_network(ledger, f"tare-{os.getpid() % 0x10000:x}") as network,
+        create_local_network(ledger, f"tare-{(os.getpid() ^ 0x8000) & 0xFFFF:x}") as network,
     ):
         yield launch_on(network, image, tmp_path / "tare-own")
         assert not (tmp_path / "tare-own").exists()
