@@ -1,5 +1,5 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
-# make test    the tests for every change, linters and types included; in 20 minutes
+# make test    the tests for every change, linters and types included
 # make test-slow  the tests that take long, for a release: further stacks, networks, seeds and locales
 # make alone   the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
@@ -41,6 +41,9 @@ SERVERS := prometheus
 # The contract tests that are about technologies with an inside, and need no daemon and no registry.
 POD_TESTS := $(patsubst %,tests/contract/test_%.py,technologies lifecycle hosts command server_of_yours)
 
+# Which tests are for every change: the others have targets of their own.
+EVERY_CHANGE := not lab and not slow
+
 # Of whole runs, those that use a daemon.
 RUNS_OF_DAEMONS := tests/system/test_shell.py
 
@@ -69,15 +72,15 @@ test: setup test-packages servers
 	@.venv/bin/python tests/support/lanes.py engines alone check runs runs-ssh unikernel
 
 quick: check
-	.venv/bin/pytest -m "not lab and not slow and not machine" tests/unit
+	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)" tests/unit
 
 # What starts no engine.
 alone: setup test-packages
-	.venv/bin/pytest -m "not machine and not lab and not slow"
+	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)"
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers sandboxes
-	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and not lab and not slow" \
+	$(WITH_ENGINES) .venv/bin/pytest -m "machine and not ssh and $(EVERY_CHANGE)" \
 		$$(grep -rl --include="test_*.py" "mark.machine" tests/contract tests/unit) $(RUNS_OF_DAEMONS)
 
 # Programs that Debian does not package, on the path of the tests with engines.
@@ -87,11 +90,11 @@ sandboxes: test-packages
 
 # Whole runs need no daemons: beside the others, as each run's locks and networks are its own.
 runs: setup test-packages servers
-	.venv/bin/pytest -m "machine and not ssh and not lab and not slow" $(RUNS_OF_DAEMONS:%=--ignore=%) tests/system
+	.venv/bin/pytest -m "machine and not ssh and $(EVERY_CHANGE)" $(RUNS_OF_DAEMONS:%=--ignore=%) tests/system
 
 # What runs on machines over SSH, likewise. To collect the tests of all files takes half a minute.
 runs-ssh: setup test-packages
-	.venv/bin/pytest -m "machine and ssh and not lab and not slow" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
+	.venv/bin/pytest -m "machine and ssh and $(EVERY_CHANGE)" $$(grep -rl --include="test_*.py" "mark.ssh" tests)
 
 unikernel: setup test-packages
 	cd programs/unikernel && CARGO_TARGET_DIR=$(CURDIR)/.venv/cargo /usr/bin/cargo test --quiet --locked -p application

@@ -41,14 +41,16 @@ RECIPES: dict[str, Callable[[], Iterator[Recipe]]] = {
 def build_images(fixtures: Collection[str], say: Say) -> None:
     """Build what these fixtures need and is missing; only one lane builds at a time, as they share images."""
     began = time.monotonic()
-    recipes = [recipe for fixture, found in RECIPES.items() if fixture in fixtures for recipe in found()]
+    asked = (recipe for fixture, found in RECIPES.items() if fixture in fixtures for recipe in found())
+    recipes = {recipe.key: recipe for recipe in asked}
     folder = create_state_folder() / "tests"
     folder.mkdir(exist_ok=True)
     with (folder / "images.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        done = {recipe.key: ensure_image(say, recipe) for recipe in recipes}
-    if done:
-        say(f"images: {len(done)} ready after {time.monotonic() - began:.0f} s")
+        for recipe in recipes.values():
+            ensure_image(say, recipe)
+    if recipes:
+        say(f"images: {len(recipes)} ready after {time.monotonic() - began:.0f} s")
 
 
 def build_runsc(say: Say) -> None:

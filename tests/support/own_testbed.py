@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,11 @@ def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
             open_context(hosts, RunImages(image, loads), LimitsSpec(), TelemetryConfig(telemetry)) as context,
         ):
             yield context
+
+
+def second_prefix() -> str:
+    """Return the prefix of resources of this process beside those of a testbed, whose prefix has its number."""
+    return f"tare-{(os.getpid() ^ 0x8000) & 0xFFFF:x}"
 
 
 VOLUME_BYTES = 64 << 20

@@ -18,7 +18,7 @@ from tare.statistics.summarize import summarize
 pytestmark = [pytest.mark.machine, pytest.mark.usefixtures("machine_as_before")]
 
 
-@pytest.mark.slow  # as make demo does
+@pytest.mark.slow  # `make demo` runs it for longer
 def test_the_quick_example_runs_its_first_block_on_all_usable_stacks(tare: Call, tmp_path: Path) -> None:
     examples = Path(__file__).parents[2] / "examples"
     output = tare("run", examples / "quick.toml", "--budget", "1s", "--out", "run")

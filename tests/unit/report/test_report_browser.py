@@ -18,6 +18,7 @@ from runs import believable_run
 
 from tare.features.compare.compare_page import render as compared
 from tare.features.compare.run_comparison import CompareOptions, compare_stacks
+from tare.model.run_folder import Run
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
@@ -268,17 +269,17 @@ def test_without_scripts_all_tables_are_readable_and_no_control_is_dead(visit: V
     assert tables.count() == len([table for table in tables.all() if table.is_visible()]) > 40
 
 
-@pytest.fixture(scope="module")
-def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a report with all kinds of cells, one with all kinds of drawings, and a comparison."""
+def smaller_run() -> Run:
+    """Return a run with all kinds of cells."""
     run = believable_run(blocks=5)
     kept, workloads = {"native", "native-again", "docker", "gvisor", "qemu-tcg", "qemu"}, ("redis", "nginx")
     trials = tuple(each for each in run.trials if each.stack in kept and each.workload in workloads)
     records = tuple(each for each in run.record.workloads if each.name in workloads)
-    run = replace(run, trials=trials, record=replace(run.record, workloads=records, stacks=()))
-    folder = tmp_path_factory.mktemp("smaller")
-    (folder / "report.html").write_text(html_of(run), encoding="utf-8")
-    (folder / "compared.html").write_bytes(compared(compare_stacks(run, CompareOptions())))
+    return replace(run, trials=trials, record=replace(run.record, workloads=records, stacks=()))
+
+
+def drawn_page(folder: Path) -> str:
+    """Return a report with all kinds of drawings."""
     few = [record for record in WORKLOADS if record.name in ("redis", "nginx-latency", "dictionary", "startup")]
     page = html_of(full_run(folder / "run", 2, ("native", "gvisor", "docker/qemu-tcg"), few))
     told = (
@@ -290,12 +291,26 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "Responses of each type",
     )
     assert [words for words in told if words not in page] == []
-    (folder / "drawn.html").write_text(page, encoding="utf-8")
-    return folder
+    return page
+
+
+SMALLER: dict[str, Callable[[Path], str]] = {
+    "report": lambda _: html_of(smaller_run()),
+    "compared": lambda _: compared(compare_stacks(smaller_run(), CompareOptions())).decode(),
+    "drawn": drawn_page,
+}
 
 
 # axe-core takes half a minute for a page with many drawings, and a minute for one with many cells.
-@pytest.mark.parametrize("name", slow(["report", "compared", "drawn"], ["report", "drawn"]))
+@pytest.fixture(scope="module", params=slow(SMALLER, ["report", "drawn"]))
+def smaller(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that axe-core can judge in a minute."""
+    folder = tmp_path_factory.mktemp("smaller")
+    page = folder / "index.html"
+    page.write_text(SMALLER[request.param](folder), encoding="utf-8")
+    return page
+
+
 @pytest.mark.parametrize(
     "how",
     [
@@ -304,9 +319,9 @@ def smaller(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.param(PHONE, marks=pytest.mark.slow, id="phone"),
     ],
 )
-def test_axe_finds_nothing_serious(browser: Browser, smaller: Path, name: str, how: dict[str, Any]) -> None:
+def test_axe_finds_nothing_serious(browser: Browser, smaller: Path, how: dict[str, Any]) -> None:
     page = new_page(browser, **how)
-    page.goto((smaller / f"{name}.html").as_uri())
+    page.goto(smaller.as_uri())
     page.evaluate(OPEN_ALL)
     assert findings(page) == []
     page.close()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from marks import slow
+from own_testbed import second_prefix
 from waiting import wait_until
 
 from tare.guests import boot_media, guest, monitor_api
@@ -43,7 +45,7 @@ exec libvirtd
 
 @pytest.fixture
 def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
-    prefix = f"tare-{(os.getpid() ^ 0x8000) & 0xFFFF:x}"  # the contract tests in the same process have its number
+    prefix = second_prefix()
     ledger = Ledger(tmp_path / "ledger")
     cpus = (max(os.sched_getaffinity(0)),)
     folder = create_state_folder() / "instances" / f"{prefix}-boot"
@@ -120,7 +122,7 @@ def test_a_machine_that_does_not_start_fails_at_once_with_the_tool_s_words(name:
 
 
 @pytest.mark.usefixtures("_on_the_path")
-@pytest.mark.parametrize("name", ["firecracker", pytest.param("cloud-hypervisor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", slow(["firecracker", "cloud-hypervisor"], ["cloud-hypervisor"]))
 def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:

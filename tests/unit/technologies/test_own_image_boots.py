@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes import launch_on
+from own_testbed import second_prefix
 
 from tare.guests.unikernel import UserUnikernel
 from tare.hosts.ledger import Ledger
@@ -71,7 +71,7 @@ def launch(image: Image, tmp_path: Path) -> Iterator[LaunchRequest]:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     with (
         ledger.open_setup_helper(image.root),
-        create_local_network(ledger, f"tare-{(os.getpid() ^ 0x8000) & 0xFFFF:x}") as network,
+        create_local_network(ledger, second_prefix()) as network,
     ):
         yield launch_on(network, image, tmp_path / "tare-own")
         assert not (tmp_path / "tare-own").exists()
