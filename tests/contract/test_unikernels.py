@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
+from marks import slow
 
 from plug_ins import own
 from tare.guests.unikernel import Unikernel
 from tare.hosts.cgroups import memory_limit_of
-from tare.images.micro import UNIKERNELS
 from tare.plugins.instance import Instance
 from tare.plugins.technology import START_TIMEOUT_SECONDS, Technology
 from tare.plugins.workload import MeasurementContext, Workload
@@ -19,6 +19,7 @@ from tare.runner.extra_instances import measure_layer_footprint
 from tare.runner.layers import PROBE, StartedLayers
 from tare.runner.trial_log import TrialLog
 from tare.runner.values import read_values
+from tare.technologies.arceos import Arceos
 from tare.workloads.dhrystone import Dhrystone
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
@@ -36,7 +37,7 @@ ALL: list[type[Unikernel]] = [
 SMALL = (MicroHttp(clients=(1, 50)), MicroRedis(clients=(1, 50), duration=0.2))
 
 
-@pytest.fixture(scope="module", params=ALL, ids=lambda each: each.name)
+@pytest.fixture(scope="module", params=slow(ALL, [Arceos]), ids=lambda each: each.name)
 def technology(
     request: pytest.FixtureRequest, testbed: RunContext, usable: Callable[[Technology], Technology]
 ) -> Technology:
@@ -102,7 +103,7 @@ def test_it_costs_the_memory_that_it_has_touched_and_no_disk(technology: Technol
 
 def test_it_says_what_it_is(technology: Technology, instance: Instance) -> None:
     assert isinstance(technology, Unikernel)
-    file = UNIKERNELS.folder / technology.file
+    file = technology.build.folder / technology.file
     assert instance.proof["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     emulated = technology.name in ("solo5-virtio", "arceos")
     assert instance.proof.get("accelerator") == ("tcg" if emulated else None)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from calls import NothingLeft
 from fakes import planned_of
+from marks import slow
 from own_testbed import spec_of
 from whole_runs import assert_in_turns
 
@@ -15,7 +16,7 @@ from plug_ins import in_contract
 from tare.guests import unikernel
 from tare.guests.unikernel import Unikernel
 from tare.hosts.local import LocalHost
-from tare.images.micro import UNIKERNELS
+from tare.images.micro import SOLO5
 from tare.model.errors import TrialFailed
 from tare.plugins.workload import MeasurementContext
 from tare.runner.block import BlockRunner
@@ -29,6 +30,7 @@ from tare.technologies.arceos import Arceos
 from tare.technologies.mirage import Mirage
 from tare.technologies.native import Native
 from tare.technologies.solo5_spt import Solo5Spt
+from tare.technologies.solo5_virtio import Solo5Virtio
 from tare.workloads.micro_http import MicroHttp
 from tare.workloads.micro_redis import MicroRedis
 
@@ -42,11 +44,11 @@ class _Broken(Exception):
     pass
 
 
-@pytest.mark.parametrize("technology", BUILT, ids=lambda each: each.name)
+@pytest.mark.parametrize("technology", slow(BUILT, [Arceos()]), ids=lambda each: each.name)
 def test_nothing_is_left_of_an_instance_whose_block_raises(
     technology: Unikernel, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
-    UNIKERNELS.ensure_built(print)
+    technology.build.ensure_built(print)
     with nothing_left(), pytest.raises(_Broken), start_stack(testbed, spec_of(testbed, technology), TrialLog()):
         raise _Broken
 
@@ -59,7 +61,7 @@ class NotForSpt(Solo5Spt):
 
 
 @dataclass(frozen=True)
-class NoKernel(Arceos):
+class NoKernel(Solo5Virtio):
     """A program that is no kernel."""
 
     file = "solo5-spt"
@@ -71,7 +73,7 @@ class NoKernel(Arceos):
 def test_a_failed_unikernel_boot_shows_its_last_line_and_leaves_nothing(
     technology: Unikernel, last: str, testbed: RunContext, nothing_left: NothingLeft
 ) -> None:
-    UNIKERNELS.ensure_built(print)
+    SOLO5.ensure_built(print)
     what = f"{technology.name}: the unikernel did not boot: its monitor ended"
     with nothing_left(), pytest.raises(TrialFailed, match=what) as error:  # noqa: SIM117 - it is checked after the raise
         with start_stack(testbed, spec_of(testbed, technology), TrialLog()):
@@ -80,15 +82,15 @@ def test_a_failed_unikernel_boot_shows_its_last_line_and_leaves_nothing(
 
 
 def test_a_unikernel_that_says_nothing_fails_in_its_time(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    UNIKERNELS.ensure_built(print)
+    SOLO5.ensure_built(print)
     monkeypatch.setattr(unikernel, "BOOT_SECONDS", 0.05)
-    what = "arceos: the unikernel did not boot: it does not serve after 0.05 s"
-    with pytest.raises(TrialFailed, match=what), start_stack(testbed, spec_of(testbed, Arceos()), TrialLog()):
+    what = "solo5-virtio: the unikernel did not boot: it does not serve after 0.05 s"
+    with pytest.raises(TrialFailed, match=what), start_stack(testbed, spec_of(testbed, Solo5Virtio()), TrialLog()):
         pass
 
 
 def test_it_is_an_image_of_yours_for_mirage_too(testbed: RunContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = UNIKERNELS.ensure_built(print)
+    folder = SOLO5.ensure_built(print)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     mirage = Mirage(str(folder / "micro.spt"), "micro-http", tender="spt", device="net")
     assert list(mirage.problems(LocalHost())) == []
@@ -106,7 +108,7 @@ WORKLOAD = MicroRedis(("GET",), (5,), duration=0.2)
 
 
 def test_it_has_its_turns_side_by_side_with_the_others(testbed: RunContext, nothing_left: NothingLeft) -> None:
-    UNIKERNELS.ensure_built(print)
+    SOLO5.ensure_built(print)
     stacks = {"native": (Native(),), "solo5-spt": (Solo5Spt(),), "native-again": (Native(),)}
     steps = tuple(PlannedTrial(name, WORKLOAD.name, name, 0, order) for order, name in enumerate(stacks))
     rounds = BlockRunner(testbed, stacks, ("native", "native-again"), seed=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.images.micro import LINUX, UNIKERNELS
+from tare.images.micro import LINUX, SOLO5
 
 CHECKOUT = Path(__file__).parents[2]
 PYTHON = sys.executable
@@ -77,13 +77,13 @@ def test_the_installed_command_prints_its_version_and_plans_a_suite(installed: P
 def test_the_installed_package_is_the_wheel_and_finds_its_programs(installed: Path, tmp_path: Path) -> None:
     code = (
         "import tare; from tare.images import image, micro; print(tare.__file__);"
-        "print(*sorted(map(str, image.program_sources()))); print(micro.LINUX.key, micro.UNIKERNELS.key)"
+        "print(*sorted(map(str, image.program_sources()))); print(micro.LINUX.key, micro.SOLO5.key)"
     )
     where, sources, keys = said(installed / "python", "-c", code, folder=tmp_path).splitlines()
     assert Path(where).is_relative_to(installed.parent)
     assert {Path(source).name for source in sources.split()} >= {"dhrystone.c", "ramspeed.c", "init.c", "guest_init.c"}
     # What is built from the wheel is what is built from the checkout.
-    assert keys.split() == [LINUX.key, UNIKERNELS.key]
+    assert keys.split() == [LINUX.key, SOLO5.key]
     assert all(Path(source).is_relative_to(installed.parent) for source in sources.split())
 
 

@@ -21,7 +21,7 @@ from tare.guests.guest import EMULATION_CAUTION, with_monitor_memory
 from tare.guests.user_guest import UserGuest, UserGuestBoot
 from tare.hosts.cgroups import ControlGroup, create_limited_cgroup
 from tare.hosts.host import Host, Process
-from tare.images.micro import UNIKERNELS, MicroBuild, ensure_unikernels, unikernels_folder
+from tare.images.micro import SOLO5, MicroBuild, ensure_unikernels, unikernels_folder
 from tare.model.architecture import X86_64, Architecture
 from tare.model.errors import TimedOut, TrialFailed
 from tare.model.image import Image
@@ -60,8 +60,8 @@ class Unikernel(Technology):
     network_path = "tap"
     tests_path = "tests/contract/test_unikernels.py"
     architectures: ClassVar[tuple[Architecture, ...]] = (X86_64,)
-    packages = UNIKERNELS.debian_packages
-    build: ClassVar[MicroBuild] = UNIKERNELS
+    packages = SOLO5.debian_packages
+    build: ClassVar[MicroBuild] = SOLO5
     file: ClassVar[str]
     noun: ClassVar[str] = "unikernel"  # of `file`, in messages
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
@@ -241,7 +241,7 @@ class QemuUnikernel(Unikernel):
 
 def solo5_version(host: Host) -> str:
     """Return the version of Solo5; "" before its tenders are built with the unikernels."""
-    line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_folder(host)}/solo5-spt")
+    line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", f"{unikernels_folder(host, SOLO5)}/solo5-spt")
     return line.partition("version v")[2]
 
 

@@ -86,7 +86,7 @@ class MicroBuild:
         return (*_rust_problems(self.builds_library), *missing)
 
     def ensure_built(self, say: Callable[[str], None]) -> Path:
-        """Return the folder of the built files; build them if needed, which takes a minute or two.
+        """Return the folder of the built files; build them if needed, which takes minutes.
 
         Raises TareError with the packages to install, or with cargo's last output.
         """
@@ -132,10 +132,10 @@ LINUX = MicroBuild(
     ("application", "linux"),
     {"cc": "gcc libc6-dev"},
 )
-UNIKERNELS = MicroBuild(
-    "the unikernels",
-    ("solo5", "arceos"),
-    ("application", "network", "solo5", "arceos"),
+SOLO5 = MicroBuild(
+    "the unikernels of Solo5",
+    ("solo5",),
+    ("application", "network", "solo5"),
     {
         "cc": "gcc libc6-dev",
         "ld.lld": "lld",
@@ -143,6 +143,13 @@ UNIKERNELS = MicroBuild(
         "objcopy": "binutils",
         "pkg-config": "pkg-config libseccomp-dev",
     },
+    builds_library=True,
+)
+ARCEOS = MicroBuild(
+    "the unikernel of ArceOS",
+    ("arceos",),
+    ("application", "network", "arceos"),
+    {"cc": "gcc libc6-dev", "ld.lld": "lld"},
     builds_library=True,
 )
 WEBASSEMBLY = MicroBuild(
@@ -163,17 +170,17 @@ def linux_build(architecture: Architecture) -> MicroBuild:
     return replace(LINUX, about=about, tools=tools, builds_library=True, machine=architecture.machine)
 
 
-def unikernels_folder(host: Host, build: MicroBuild = UNIKERNELS) -> str:
+def unikernels_folder(host: Host, build: MicroBuild) -> str:
     """Return the path of the folder of the unikernels on a host, which may not exist yet."""
     return str(build.folder if isinstance(host, LocalHost) else _REMOTE_UNIKERNELS / build.key)
 
 
-def has_unikernels(host: Host, build: MicroBuild = UNIKERNELS) -> bool:
+def has_unikernels(host: Host, build: MicroBuild) -> bool:
     """Return whether the unikernels are on a host."""
     return not host.run("test", "-d", unikernels_folder(host, build), timeout=30, check=False).exit_code
 
 
-def ensure_unikernels(host: Host, say: Callable[[str], None], build: MicroBuild = UNIKERNELS) -> str:
+def ensure_unikernels(host: Host, say: Callable[[str], None], build: MicroBuild) -> str:
     """Return the folder of the unikernels on a host; build them here and copy them to the host if needed."""
     target = unikernels_folder(host, build)
     if has_unikernels(host, build):

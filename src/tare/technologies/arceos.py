@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tare.guests.unikernel import QemuUnikernel
 from tare.hosts.host import Host
-from tare.images.micro import crate_version
+from tare.images.micro import ARCEOS, crate_version
 from tare.model.isolation import Isolation
 
 
@@ -22,6 +22,8 @@ class Arceos(QemuUnikernel):
     name = "arceos"
     title = "ArceOS (QEMU)"
     isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
+    packages = ARCEOS.debian_packages
+    build = ARCEOS
     file = "micro.arceos"
     board = "q35"
     emulated_cpu_model = "max"

@@ -48,14 +48,14 @@ class Solo5Hvt(Solo5):
         if host.run("test", "-w", "/dev/kvm", timeout=10, check=False).exit_code == 0 and find_missing_tools(
             host, _QEMU
         ):
-            if not has_unikernels(host) or self._can_boot(host):
+            if not has_unikernels(host, self.build) or self._can_boot(host):
                 return ()
             return kvm.pvm_problems(_ALTERNATIVE) if kvm.is_pvm(host) else (_UNPROVED,)
         return kvm.problems(host, _ALTERNATIVE)
 
     def _can_boot(self, host: Host) -> bool:
         """Return whether the unikernel boots and serves."""
-        folder = unikernels_folder(host)
+        folder = unikernels_folder(host, self.build)
         tender = (f"{folder}/{self.tender}", "--mem=32", "--net:net=tap", "--", f"{folder}/{self.file}")
         command = ("unshare", "--net", "sh", "-c", _PROBE, "sh", *tender, "--ipv4=198.18.0.10/24")
         try:

@@ -26,7 +26,7 @@ from tare.hosts.distributions import (
 )
 from tare.hosts.local import LocalHost
 from tare.images.build_environment import PACKAGES
-from tare.images.micro import LINUX, UNIKERNELS
+from tare.images.micro import LINUX, SOLO5
 from tare.images.skopeo import TOOLS
 from tare.model.architecture import ARM64
 from tare.model.trial import Problem
@@ -108,7 +108,7 @@ def test_a_step_of_a_longer_fix_has_the_names_of_the_distribution_too() -> None:
 def test_a_row_is_of_a_package_that_something_needs() -> None:
     data = tomllib.loads(Path(distributions.__file__).with_name("distributions.toml").read_text())
     needed = {package for each in own("technologies").values() for package in each().debian_packages}
-    needed |= {*PACKAGES, *LINUX.debian_packages, *UNIKERNELS.debian_packages, *TOOLS.values(), "incus"}
+    needed |= {*PACKAGES, *LINUX.debian_packages, *SOLO5.debian_packages, *TOOLS.values(), "incus"}
     needed |= {*ARM64.local_names.values()}
     needed |= {package for *_, package in _TARE_TOOLS}
     assert {*data["packages"], *data["same"]} <= needed

@@ -13,7 +13,7 @@ from tare.images import foreign_images as module
 from tare.images.build_environment import PACKAGES, build_host, build_root, enter_root, has_build_root, program_folder
 from tare.images.foreign_images import make_build_root
 from tare.images.image import build_problems
-from tare.images.micro import UNIKERNELS
+from tare.images.micro import SOLO5
 from tare.model.errors import TareError
 from tare.model.files import read_text
 from tare.suites.tables import read_source
@@ -71,7 +71,7 @@ def test_it_takes_the_place_of_an_earlier_one_and_then_nothing_is_missing(
     for name in ("cp", "tar"):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
     assert build_problems()
-    assert UNIKERNELS.problems()
+    assert SOLO5.problems()
     for number in ("1", "2"):
         debian = root_of(tmp_path / number, "debian")
         (debian / number).touch()
@@ -80,7 +80,7 @@ def test_it_takes_the_place_of_an_earlier_one_and_then_nothing_is_missing(
     assert (build_root() / "2").exists()
     assert not (build_root() / "1").exists()
     assert build_problems() == []
-    assert UNIKERNELS.problems() == ()
+    assert SOLO5.problems() == ()
 
 
 @ONLY_ROOT

@@ -15,7 +15,7 @@ from waiting import ENOUGH_SECONDS
 
 from tare.images.build_environment import c_compiler, program_folder
 from tare.images.image import build_fix, build_problems, compile_program
-from tare.images.micro import LINUX, UNIKERNELS, linux_build
+from tare.images.micro import LINUX, SOLO5, linux_build
 from tare.images.recipes import Recipe, program_sources
 from tare.model.architecture import ARM64, X86_64, read_elf_architecture, this_architecture
 from tare.model.errors import TareError
@@ -167,7 +167,7 @@ def test_the_servers_build_for_arm64_names_all_packages() -> None:
     assert LINUX.debian_packages == (*rust, *compiler)
     cross = ("gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross")
     assert linux_build(ARM64).debian_packages == (*rust, "rust-web-src", *compiler, *cross)
-    assert "rust-web-src" in UNIKERNELS.debian_packages
+    assert "rust-web-src" in SOLO5.debian_packages
 
 
 @needs_tools

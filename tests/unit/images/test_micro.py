@@ -10,12 +10,12 @@ import pytest
 
 from tare.hosts.local import LocalHost
 from tare.images import micro
-from tare.images.micro import LINUX, UNIKERNELS, crate_version, ensure_unikernels
+from tare.images.micro import LINUX, SOLO5, crate_version, ensure_unikernels
 from tare.images.recipes import guest_recipe, machine_recipe
 from tare.model.errors import TareError
 from tare.model.trial import Output
 
-BUILT = ("micro.arceos", "micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
+BUILT = ("micro.hvt", "micro.spt", "micro.virtio", "solo5-hvt", "solo5-spt")
 
 
 def test_the_key_follows_from_the_sources_that_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,9 +26,9 @@ def test_the_key_follows_from_the_sources_that_matter(tmp_path: Path, monkeypatc
     monkeypatch.setattr(micro, "program_folder", lambda: tmp_path)
 
     def changed(name: str) -> tuple[bool, bool]:
-        before = LINUX.key, UNIKERNELS.key
+        before = LINUX.key, SOLO5.key
         (sources / name).write_text("changed")
-        return LINUX.key != before[0], UNIKERNELS.key != before[1]
+        return LINUX.key != before[0], SOLO5.key != before[1]
 
     assert changed("linux/main.rs") == (True, False)
     assert changed("solo5/lib.rs") == (False, True)
@@ -57,7 +57,7 @@ def test_what_is_missing_is_reported_with_all_packages(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(micro, "_DEBIAN_RUST", ("/nonexistent/cargo", "/nonexistent/rustc"))
     with pytest.raises(TareError) as error:
-        UNIKERNELS.ensure_built(print)
+        SOLO5.ensure_built(print)
     assert str(error.value).startswith("cannot build micro: cargo is not installed; cc is not installed; ld.lld is not")
     assert error.value.hint == (
         "apt-get install cargo-web rustc-web rust-web-src gcc libc6-dev lld make binutils pkg-config libseccomp-dev"
@@ -117,9 +117,9 @@ def test_it_is_built_once_and_cargo_stays_below_the_state_folder(elsewhere: Path
 def test_the_unikernels_are_carried_to_another_host_once(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _sources_with(elsewhere / "programs", "")
     monkeypatch.setattr(micro, "_REMOTE_UNIKERNELS", PurePosixPath(elsewhere / "there"))
-    UNIKERNELS.folder.mkdir(parents=True)
+    SOLO5.folder.mkdir(parents=True)
     for name in BUILT:
-        (UNIKERNELS.folder / name).write_text(name)
+        (SOLO5.folder / name).write_text(name)
     puts: list[str] = []
 
     class Other:
@@ -133,8 +133,8 @@ def test_the_unikernels_are_carried_to_another_host_once(elsewhere: Path, monkey
             LocalHost().put(source, target)
 
     other = Other()
-    there = ensure_unikernels(other, print)  # type: ignore[arg-type] # all that is asked of it
-    assert there == str(elsewhere / "there" / UNIKERNELS.key)
+    there = ensure_unikernels(other, print, SOLO5)  # type: ignore[arg-type] # all that is asked of it
+    assert there == str(elsewhere / "there" / SOLO5.key)
     assert sorted(path.name for path in Path(there).iterdir()) == list(BUILT)
-    assert ensure_unikernels(other, print) == there  # type: ignore[arg-type]
+    assert ensure_unikernels(other, print, SOLO5) == there  # type: ignore[arg-type]
     assert puts == list(BUILT)
