@@ -238,8 +238,7 @@ def write(run: Run) -> Path:
     """Write a run to its folder, as `tare run` would."""
     journal = RunWriter(run.folder)
     journal.create(run.record, "[suite]\n")
-    for trial in run.trials:
-        journal.append((trial, ()))
+    journal.append(*((trial, ()) for trial in run.trials))
     return run.folder
 
 

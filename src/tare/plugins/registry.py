@@ -47,6 +47,11 @@ def find(plugin_type: PluginType, name: str) -> type[Any]:
     if name not in names(plugin_type):
         hint = did_you_mean(name, names(plugin_type), f"`tare {plugin_type}` lists them")
         raise UsageError(f"no {_SINGULAR[plugin_type]} named {name!r}", hint)
+    return _find_complete(plugin_type, name, tuple(sys.path))
+
+
+@cache  # a report looks up the same few names ten thousand times
+def _find_complete(plugin_type: PluginType, name: str, path: tuple[str, ...]) -> type[Any]:  # noqa: ARG001 - cache key
     plugin = _load_class(plugin_type, name)
     contract: type[Any] = importlib.import_module(f"tare.{plugin_type}").CONTRACT
     if lacking := _missing_members(plugin, contract):
