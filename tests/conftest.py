@@ -18,6 +18,7 @@ from calls import NothingLeft
 from hypothesis import HealthCheck, settings
 from images_built import RECIPES, build_images, build_runsc
 from ssh_machines import Lab, lab
+from todays import TODAYS
 from waiting import staying
 
 from tare.hosts.ledger import state_folder
@@ -39,8 +40,6 @@ _OF_THE_LAB = re.compile(r"tare-(?:test-(?:server|client|far|[ab]\d)|t(?:s|c\d?|
 _OF_A_RUN = re.compile(r"tare-([0-9a-f]+)(?!\w)")
 _MOST_PID = (1 << 22) - 1
 _PYTEST = re.compile(r"(?:^|\0)(?:\S*/)?pytest\0")  # a word of a command line
-# Technologies that today's runsc is built for, in the names of tests.
-_TODAYS = re.compile(r"\b(?:gvisor:today|containerd:gvisor)\b")
 # How long an example takes depends on what else the machine does. Thirty instead of Hypothesis' hundred, as there are
 # many tests and CI has 20 minutes.
 settings.register_profile("any machine", max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,7 +64,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
             reporter.write_line(text)
 
     build_images(asked, say)
-    if "every_usable" in asked or any(_TODAYS.search(item.name) for item in with_engines):
+    if any(stack in item.name for item in with_engines for stack in TODAYS):
         build_runsc(say)
 
 

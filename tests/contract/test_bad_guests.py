@@ -26,6 +26,11 @@ pytestmark = pytest.mark.machine
 BROKEN = "0" * 64  # what is prepared for it is not taken for the image's
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _prepared(testbed: RunContext) -> None:
+    QemuTcg().prepare_image(testbed.host, testbed.images.main)
+
+
 def _fails(testbed: RunContext, nothing_left: NothingLeft, image: Image | None = None) -> TrialFailed:
     """Start a machine that does not come up; return its error, which left nothing."""
     with (
@@ -71,6 +76,7 @@ class Unplugged(Network):
             yield name
 
 
+@pytest.mark.slow
 def test_a_guest_whose_agent_cannot_be_reached_fails(testbed: RunContext, nothing_left: NothingLeft) -> None:
     network = Unplugged(testbed.network.prefix, testbed.network.subnet, testbed.network.ledger)
     error = _fails(replace(testbed, network=network), nothing_left)

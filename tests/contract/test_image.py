@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from disks_made import free_bytes, zeroed
+from marks import slow
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
@@ -146,7 +147,7 @@ def test_two_builds_of_a_recipe_with_the_same_packages_have_the_same_hash(
     assert one.digest == two.digest
 
 
-@pytest.mark.parametrize("name", ["docker", "podman"])
+@pytest.mark.parametrize("name", slow(["docker", "podman"], ["podman"]))
 def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str, image: Image, tmp_path: Path) -> None:
     host, engine = LocalHost(), registry.find("technologies", name)()
     if problems := engine.problems(host):
@@ -170,6 +171,7 @@ def test_an_engine_has_a_suites_files_over_the_image_and_nothing_else(name: str,
     assert said.splitlines()[3:] == below.splitlines()[1:], "the variables are those of the image alone"
 
 
+@pytest.mark.slow
 def test_a_killed_build_leaves_only_folders_that_the_next_tare_removes(
     tmp_path: Path,
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_runsc_from_before_systrap_has_its_year_in_tables(version: str, year: 
     assert Gvisor().outdated_since(version) == year
 
 
+@pytest.mark.slow
 def test_todays_runsc_has_a_version_and_no_advice() -> None:
     todays = Gvisor(program=todays_runsc())
     assert todays.version(LocalHost()) == "0.0.0-20260905035102-160fafc42237"

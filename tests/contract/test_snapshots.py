@@ -27,9 +27,11 @@ from tare.workloads.restore import Restore
 pytestmark = pytest.mark.machine
 
 RESTORED = [
-    stack for stack in ONE_EACH if issubclass(registry.find("technologies", stack.partition(":")[0]), Snapshots)
+    stack
+    for stack in (*ONE_EACH, "gvisor:today")
+    if issubclass(registry.find("technologies", stack.partition(":")[0]), Snapshots)
 ]
-each_restored = pytest.mark.parametrize("technology", slow(RESTORED, {"qemu-tcg"}), indirect=True)
+each_restored = pytest.mark.parametrize("technology", slow(RESTORED, {"gvisor:today", "qemu-tcg"}), indirect=True)
 CHANGED, TEXT = "/srv/tare-changed", "by the first instance"
 
 

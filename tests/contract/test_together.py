@@ -103,10 +103,10 @@ def test_instances_of_all_technologies_run_together_and_answer_separately(
     _each_has_a_volume_of_its_own(together)
 
 
-ALIKE = ("runc", "youki", "podman", "lxc", "nspawn", "bubblewrap")
+ALIKE = ("native", "docker", "runc", "youki", "podman", "lxc", "nspawn", "bubblewrap")
 
 
-@pytest.mark.parametrize("name", ["native", "crun", "docker", *slow(ALIKE, ALIKE)])
+@pytest.mark.parametrize("name", ["crun", *slow(ALIKE, ALIKE)])
 def test_an_instance_costs_among_five_what_it_costs_alone(
     together: Group, every_usable: Sequence[Technology], name: str
 ) -> None:

@@ -26,8 +26,9 @@ use = "startup"
 
 [[workloads]]
 use = "redis"
+operations = ["GET"]
 clients = [5]
-duration = "1s"
+duration = "200ms"
 
 [hosts.server]
 ssh = "{ssh}"

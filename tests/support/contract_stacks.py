@@ -50,7 +50,7 @@ def _has_the_contract(found: type[Technology]) -> bool:
 
 TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has_the_contract(found))
 STACKS = tuple(stack for name in TECHNOLOGIES for stack in variants(name))
-# Each technology once, for tests that do not depend on the network: its usual variant, and gVisor of today.
-ONE_EACH = tuple(variants(name)[-1 if name == "gvisor" else 0] for name in TECHNOLOGIES)
+# Each technology once, for tests that do not depend on the network.
+ONE_EACH = tuple(variants(name)[0] for name in TECHNOLOGIES)
 # Further networks and runtimes have the mark `slow`, except where the environment asks for each technology by its name.
 MARKED_STACKS = slow(STACKS, () if MACHINE or CLASSES else set(STACKS) - set(ONE_EACH))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import gvisor_built
 import pytest
 
+# The stacks that need them; all their tests are slow, as the build takes minutes.
+TODAYS = ("gvisor:today", "containerd:gvisor")
+
 
 def todays_runsc() -> str:
     """Return the path of today's runsc; skip the test where it cannot be built."""

@@ -86,7 +86,8 @@ def call_all(folder: Path, environment: dict[str, str]) -> tuple[list[str], byte
     return done.stderr.decode("latin-1").splitlines(), done.stdout
 
 
-@pytest.mark.parametrize("names", slow([("C",), FURTHER], [FURTHER]), ids=" ".join)
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [("C",), FURTHER], ids=" ".join)
 def test_every_command_ends_as_in_utf8(names: tuple[str, ...], folder: Path, environment: dict[str, str]) -> None:
     usual, output = call_all(folder, environment | {"PYTHONIOENCODING": "utf-8"})
     codes = [line for line in usual if line.startswith("exit code")]
@@ -102,7 +103,7 @@ def test_every_command_ends_as_in_utf8(names: tuple[str, ...], folder: Path, env
         assert "| " in text  # Rich draws its tables in ASCII
 
 
-@pytest.mark.parametrize("name", LOCALES)
+@pytest.mark.parametrize("name", slow(LOCALES, LOCALES.keys() - {"C"}))
 def test_a_comparison_of_the_command_line_gives_its_answer(
     name: str, folder: Path, tare: Call, environment: dict[str, str]
 ) -> None:
@@ -117,7 +118,7 @@ def test_a_comparison_of_the_command_line_gives_its_answer(
 
 @pytest.mark.machine
 @pytest.mark.usefixtures("machine_as_before")
-@pytest.mark.parametrize("name", ["latin-1", "C"])
+@pytest.mark.parametrize("name", slow(["latin-1", "C"], ["latin-1"]))
 def test_a_trial_of_a_command_writes_its_report(name: str, tare: Call, environment: dict[str, str]) -> None:
     environment |= LOCALES[name]
     script = "echo größer: 12.5"

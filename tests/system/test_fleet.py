@@ -74,6 +74,7 @@ def test_a_plan_says_what_runs_where(tare: Call, machines: Fleet, suite: Path) -
     assert "Imaginary CPU 9000" in done.stdout
 
 
+@pytest.mark.slow
 def test_each_block_is_measured_whatever_dies(
     tare: Call, begin: Begin, tmp_path: Path, machines: Fleet, suite: Path
 ) -> None:

@@ -103,6 +103,7 @@ def test_stacks_run_in_servers_that_are_deleted_afterwards(
             assert trial.values[0].value == pytest.approx(moments["ready"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
 def test_a_run_records_each_machine_that_took_part_by_its_role(
     tare: Call, tmp_path: Path, there: Lab, cloud: State

@@ -95,11 +95,10 @@ def test_server_and_client_on_two_machines_as_in_the_papers(tare: Call, tmp_path
 def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, tmp_path: Path, there: Lab) -> None:
     suite = '[suite]\nstacks = ["native", "crun"]\nblocks = 1\n'
     suite += '[[workloads]]\nuse = "command"\ncommand = "sleep 0.02"\nruns = 8\n'
-    suite += '[[workloads]]\nuse = "dhrystone"\nduration = "200ms"\n'
     done = tare("run", suite_on(tmp_path, suite, server=there.server_by_slow_link), "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     run = load_run(tmp_path / "run")
-    assert [(trial.status, trial.reason) for trial in run.trials] == [("ok", "")] * 6
+    assert [(trial.status, trial.reason) for trial in run.trials] == [("ok", "")] * 3
     for trial in run.trials_of("command"):
         slept, *_ = trial.values
         waited = [turn.seconds for turn in trial.turns if not turn.warm_up]
@@ -107,7 +106,6 @@ def test_no_round_trip_to_the_machine_of_the_instances_is_in_a_turn(tare: Call, 
         # The word goes there, and the answer comes back, 2 ms each, and neither is in what it took by its own clock.
         assert all(there - own >= 0.004 for there, own in zip(waited, slept.turns, strict=True))
     assert_in_turns(run.trials_of("command"))
-    assert_in_turns(run.trials_of("dhrystone"))
     assert there.left() == ""
 
 
@@ -135,6 +133,7 @@ def test_what_does_not_rest_on_another_machine_is_paused_between_its_turns(there
     assert edges.usage.busy_share is not None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ready_home")
 def test_a_connection_that_is_cut_costs_a_block_and_not_the_run(begin: Begin, tmp_path: Path, there: Lab) -> None:
     path = suite_on(tmp_path, THREE_BLOCKS, server=there.server_from_here, client=there.server_from_here)

@@ -119,6 +119,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(("umount", place), check=True)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_full_disk_ends_with_two_lines_and_resumes_with_room(
     tare: Call, tmp_path: Path, small_disk: Path
 ) -> None:

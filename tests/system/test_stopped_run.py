@@ -187,7 +187,13 @@ def carrying(mark: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("ready_home")
-@pytest.mark.parametrize("at_once", [True, False], ids=["cleaned at once", "cleaned once its container has ended"])
+@pytest.mark.parametrize(
+    "at_once",
+    [
+        pytest.param(True, id="cleaned at once"),
+        pytest.param(False, marks=pytest.mark.slow, id="cleaned once its container has ended"),
+    ],
+)
 def test_nothing_is_left_of_a_podman_trial_of_a_killed_run(
     begin: Begin, tare: Call, tmp_path: Path, nothing_left: NothingLeft, at_once: bool
 ) -> None:

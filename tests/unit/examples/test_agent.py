@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
 import repository
 import transactions
 import wheels
@@ -78,6 +79,7 @@ def test_the_program_compiles_without_warnings_and_calculates(tmp_path: Path) ->
     assert len(wrong.stderr.splitlines()) == 6
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_project_pass() -> None:
     arguments = ["-q", "-p", "no:cacheprovider", str(PROJECT)]
     command = [sys.executable, "-B", "-m", "pytest", *arguments]  # compiled files would be part of images

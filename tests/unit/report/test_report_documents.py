@@ -239,6 +239,7 @@ def test_without_a_converter_what_to_install_is_said_and_svg_is_written(
     assert write_report([run], ["svg"], tmp_path)
 
 
+@pytest.mark.slow
 def test_of_a_thousand_stacks_no_chart_is_drawn() -> None:
     run = many_stacks(1000)
     assert all(name.startswith("00-") for name in figure_files.draw_plots(summarize(run), run))

@@ -170,6 +170,7 @@ def test_the_page_shows_each_machine_with_its_roles_and_the_measured_one() -> No
 # --- runs with very many stacks or trials, with failures alone, cut off, or of another format
 
 
+@pytest.mark.slow
 def test_a_page_of_a_thousand_stacks_stays_small_and_says_what_it_omits() -> None:
     stacks = ("native", *(f"stack-{number}" for number in range(999)))
     trials = [make_trial(stack, block, [measured("speed", 100.0)]) for stack in stacks for block in range(5)]

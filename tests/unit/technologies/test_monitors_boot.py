@@ -85,7 +85,7 @@ def _stand_ins(_on_the_path: None) -> Iterator[None]:
     [
         ("firecracker", "vda", "virtio_net"),
         pytest.param("cloud-hypervisor", "vda", "virtio_net", marks=pytest.mark.slow),
-        ("virtualbox", "sda", "virtio_net"),
+        pytest.param("virtualbox", "sda", "virtio_net", marks=pytest.mark.slow),
         ("vmware", "sda", "vmxnet3"),
         ("uml", "vda", "virtio_net"),
     ],
@@ -148,7 +148,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
 
 
 @pytest.mark.usefixtures("_on_the_path")
-@pytest.mark.parametrize("technology", [Firecracker(), CloudHypervisor()])
+@pytest.mark.parametrize("technology", slow([Firecracker(), CloudHypervisor()], [CloudHypervisor()]))
 def test_a_restored_machine_continues_with_the_changed_disk(
     technology: Firecracker | CloudHypervisor, launch: LaunchRequest, tmp_path: Path
 ) -> None:
