@@ -34,7 +34,8 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
 TEST_PACKAGES := bpftrace busybox-static chromium clang-format gcc-aarch64-linux-gnu groff-base libc6-dev-arm64-cross linux-perf \
-	librsvg2-bin musl-tools poppler-utils procps qemu-user-static rustfmt-web shellcheck skopeo texlive-latex-recommended umoci
+	librsvg2-bin musl-tools poppler-utils procps qemu-user-static rustfmt-web shellcheck skopeo umoci
+SLOW_TEST_PACKAGES := texlive-latex-recommended
 # The server that takes exports; a test starts it.
 SERVERS := prometheus
 
@@ -205,6 +206,7 @@ lab-stop: setup
 	.venv/bin/python tests/lab/machines.py stop $(LAB)
 
 test-slow: setup test-packages servers sandboxes
+	@tests/lab/install $(SLOW_TEST_PACKAGES)
 	$(WITH_ENGINES) .venv/bin/pytest -m slow
 
 test-lab: setup test-packages

@@ -189,7 +189,8 @@ def test_a_table_of_a_thousand_stacks_has_a_row_for_each() -> None:
     assert r"\\*" not in text  # TeX has to end a page somewhere
 
 
-@pytest.mark.parametrize("name", ["believable", "odd names", "nothing at all", *slow(OTHERS, OTHERS)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["believable", "odd names", "nothing at all", *OTHERS])
 def test_latex_makes_a_page_of_it(name: str, tmp_path: Path) -> None:
     made = RUNS[name]() if name in RUNS else many_stacks(1000)
     run = replace(made, folder=tmp_path)
