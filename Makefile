@@ -25,9 +25,10 @@ FUZZ_PACKAGES := clang libclang-rt-14-dev
 UV_VERSION := 0.13.9
 
 # What the demo needs on a fresh Debian besides git, make and Python: the technologies, and what builds the image.
-# Debian 13 has Docker's client apart, Podman's netavark needs nft, and there is Incus: the daemon of its LXD did not start.
+# Debian 13 has Docker's client apart, Podman's netavark needs nft, zstd unpacks its kernels, and there is Incus: the daemon
+# of its LXD did not start.
 RELEASE := $(shell . /etc/os-release && echo "$$VERSION_CODENAME")
-OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus libwasmedge0 nftables)
+OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),lxd lxd-client,docker-cli incus libwasmedge0 nftables zstd)
 NOT_OF_RELEASE := $(if $(filter bookworm,$(RELEASE)),,lxd lxd-agent lxd-client)
 PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev lld mmdebstrap nftables openssh-client pkg-config \
 	python3-venv rust-web-src rustc-web util-linux $(OF_RELEASE)

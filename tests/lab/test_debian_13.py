@@ -19,9 +19,14 @@ from tare.model.run_folder import load_run
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
+NOT_IN_DEBIAN = {"nsjail", "sandlock", "srt", "youki"}
 # Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
 STACKS = (
-    *(found.name for found in in_contract() if found.tests_path == "tests/contract"),
+    *(
+        found.name
+        for found in in_contract()
+        if found.tests_path == "tests/contract" and found.name not in NOT_IN_DEBIAN
+    ),
     *("docker-bridge", "podman-bridge"),
 )
 SUITE = f"""\

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from tare.guests import guest
 from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host, Process
-from tare.model.errors import TrialFailed
+from tare.model.errors import TrialFailed, Unavailable
 from tare.model.image import Image
 from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest
@@ -37,7 +37,7 @@ _SECONDS = 300.0
 # program that unpacks its kernel (drivers/firmware/efi/libstub/zboot-header.S) has `zimg` at 4, the payload's offset at
 # 8 and its length at 12. Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the
 # compressed kernel: setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Only LZ4 data has its
-# length appended: it is cut off.
+# length appended: it is cut off. The script prints the program that is missing for the kernel's compression.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
@@ -57,8 +57,10 @@ fd377a58) unpack=xz ;;
 1f8b*) unpack=gzip ;;
 *) echo "$1: unknown compression" >&2; exit 1 ;;
 esac
+command -v "$unpack" >/dev/null || { echo "$unpack"; exit; }
 tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && mv "$2.new" "$2"
 """
+_UNPACKERS = {"gzip": "gzip", "lz4": "lz4", "xz": "xz-utils", "zstd": "zstd"}
 # `init` of tiny-initramfs loads the modules that the file /modules names, in this order. Linux unpacks concatenated
 # archives one after the other, so that the appended files replace those of the image.
 _EXTEND = """
@@ -107,8 +109,13 @@ def ensure_elf_kernel(host: Host, image: Image) -> Path:
 
 
 def unpack_kernel(host: Host, kernel: str, target: str) -> None:
-    """Unpack a compressed Linux kernel to `target`, unless the target exists."""
-    host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS)
+    """Unpack a compressed Linux kernel to `target`, unless the target exists.
+
+    Raises Unavailable if the host lacks the program that unpacks it, which depends on the kernel's release.
+    """
+    if missing := host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS).text.strip():
+        problem = Problem.from_packages(f"{missing}, which unpacks the kernel, is not installed", _UNPACKERS[missing])
+        raise Unavailable(problem.what, problem.fix)
 
 
 def initrd_path(image: Image, *modules: str) -> Path:

@@ -1,0 +1,54 @@
+"""The kernel of an image is unpacked by the program of its compression, which may be missing."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from tare.guests.boot_media import unpack_kernel
+from tare.hosts.local import LocalHost
+from tare.model.errors import TrialFailed, Unavailable
+
+KERNEL = b"a kernel" * 1000
+ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def packed(folder: Path, payload: bytes) -> str:
+    """Write a kernel of x86's boot protocol: one sector of setup, then 16 bytes, then the payload."""
+    header = bytearray(2 * 512 + 16)
+    header[497] = 1
+    struct.pack_into("<II", header, 584, 16, len(payload))
+    file = folder / "vmlinuz"
+    file.write_bytes(bytes(header) + payload + b"the end")
+    return str(file)
+
+
+@pytest.mark.parametrize("payload", [gzip.compress(KERNEL), lzma.compress(KERNEL)], ids=["gzip", "xz"])
+def test_the_payload_is_unpacked_once(payload: bytes, tmp_path: Path) -> None:
+    target = tmp_path / "vmlinux"
+    unpack_kernel(LocalHost(), packed(tmp_path, payload), str(target))
+    assert target.read_bytes() == KERNEL
+    unpack_kernel(LocalHost(), packed(tmp_path, b"another"), str(target))
+    assert target.read_bytes() == KERNEL
+
+
+def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("sh", "od", "tr"):
+        (programs / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name}"))
+    monkeypatch.setenv("PATH", str(programs))
+    with pytest.raises(Unavailable, match="zstd, which unpacks the kernel, is not installed") as error:
+        unpack_kernel(LocalHost(), packed(tmp_path, ZSTD), str(tmp_path / "vmlinux"))
+    assert error.value.hint == "apt-get install zstd"
+    assert not (tmp_path / "vmlinux").exists()
+
+
+def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrialFailed, match="unknown compression"):
+        unpack_kernel(LocalHost(), packed(tmp_path, b"what is this"), str(tmp_path / "vmlinux"))
