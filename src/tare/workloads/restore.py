@@ -36,6 +36,7 @@ from tare.loads.client_load import server_address
 from tare.model.errors import TrialFailed, quote_output
 from tare.model.trial import LimitsSpec, Metric, RawOutput, Value
 from tare.model.units import Size, format_size
+from tare.plugins.technology import START_TIMEOUT_SECONDS
 from tare.plugins.workload import ExtraInstance, MeasurementContext, Snapshot, Workload
 
 _PORT = 6379
@@ -48,7 +49,8 @@ _REDIS = (
 )
 _VALUE_BYTES = 65536
 _PYTHON_KEYS, _PYTHON_VALUE_BYTES = 200, 1024
-_ANSWER_SECONDS, _EMULATED_BYTES_PER_SECOND = 60.0, 2 << 20
+# The client waits from before the start of an instance.
+_ANSWER_SECONDS, _EMULATED_BYTES_PER_SECOND = START_TIMEOUT_SECONDS + 60.0, 2 << 20
 _ENDS = ("first", "warm")
 _SIZE = re.compile(r"snapshot ([1-9][0-9]{0,15}) bytes\n", re.ASCII)
 _TIMES = re.compile(r"first (\d+\.\d{6})\nwarm (\d+\.\d{6})\n", re.ASCII)
