@@ -35,7 +35,7 @@ PACKAGES := binutils cargo-web e2fsprogs gcc iproute2 libc6-dev libseccomp-dev l
 DECLARED := PYTHONPATH=tests/support .venv/bin/python tests/support/declared.py
 # What checks the sources, and takes pictures of pages; what the tests of a plug-in need, the plug-in declares.
 TEST_PACKAGES := bpftrace busybox-static chromium clang-format gcc-aarch64-linux-gnu groff-base libc6-dev-arm64-cross linux-perf \
-	librsvg2-bin musl-tools poppler-utils procps qemu-user-static rustfmt-web shellcheck skopeo umoci
+	librsvg2-bin musl-tools poppler-utils procps qemu-user-static rustfmt-web shellcheck skopeo umoci zstd
 SLOW_TEST_PACKAGES := texlive-latex-recommended
 # The server that takes exports; a test starts it.
 SERVERS := prometheus

@@ -6,6 +6,8 @@ import gzip
 import lzma
 import shutil
 import struct
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tare.model.errors import TrialFailed, Unavailable
 
 KERNEL = b"a kernel" * 1000
 ZSTD = b"\x28\xb5\x2f\xfd"
+LENGTH = struct.pack("<I", len(KERNEL))  # Linux appends it, except to what gzip has packed
 
 
 def packed(folder: Path, payload: bytes) -> str:
@@ -28,8 +31,22 @@ def packed(folder: Path, payload: bytes) -> str:
     return str(file)
 
 
-@pytest.mark.parametrize("payload", [gzip.compress(KERNEL), lzma.compress(KERNEL)], ids=["gzip", "xz"])
-def test_the_payload_is_unpacked_once(payload: bytes, tmp_path: Path) -> None:
+def by(*argv: str) -> bytes:
+    """Return the kernel as a program packs it."""
+    return subprocess.run(argv, input=KERNEL, capture_output=True, check=True).stdout
+
+
+PACK: dict[str, Callable[[], bytes]] = {
+    "gzip": lambda: gzip.compress(KERNEL),
+    "xz": lambda: lzma.compress(KERNEL) + LENGTH,
+    "lz4": lambda: by("lz4", "-l", "-c") + LENGTH,
+    "zstd": lambda: by("zstd", "-c") + LENGTH,
+}
+
+
+@pytest.mark.parametrize("name", PACK)
+def test_the_payload_is_unpacked_once(name: str, tmp_path: Path) -> None:
+    payload = PACK[name]()
     target = tmp_path / "vmlinux"
     unpack_kernel(LocalHost(), packed(tmp_path, payload), str(target))
     assert target.read_bytes() == KERNEL
