@@ -238,7 +238,8 @@ def write(run: Run) -> Path:
     """Write a run to its folder, as `tare run` would."""
     journal = RunWriter(run.folder)
     journal.create(run.record, "[suite]\n")
-    journal.append(*((trial, ()) for trial in run.trials))
+    if run.trials:
+        journal.append(*((trial, ()) for trial in run.trials))
     return run.folder
 
 
