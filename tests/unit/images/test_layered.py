@@ -41,6 +41,8 @@ def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Image:
     os.chown(home / "root/etc", 12, 13)
     (home / "root/etc").chmod(0o750)
     (home / "root").chmod(0o555)
+    for path in (home / "root", *(home / "root").rglob("*")):  # what is as new as a layer would get the layer's time
+        os.utime(path, (TIME_OF_FILES, TIME_OF_FILES), follow_symlinks=False)
     (home / "packages.txt").write_text("")
     write_seal(home)
     return load_image(BELOW)
