@@ -64,13 +64,23 @@ tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && 
 """
 _UNPACKERS = {"gzip": "gzip", "lz4": "lz4", "xz": "xz-utils", "zstd": "zstd"}
 # `init` of tiny-initramfs loads the modules that the file /modules names, in this order. Linux unpacks concatenated
-# archives one after the other, so that the appended files replace those of the image.
+# archives one after the other, so that the appended files replace those of the image. It loads no compressed modules,
+# as those of Debian 13 are.
 _EXTEND = """
 set -e
 target=$1 initrd=$2; shift 2
 [ -e "$target" ] && exit
 folder=$(mktemp -d "$target.XXXXXX")
-for module do cp "$module" "$folder"; echo "/${module##*/}" >>"$folder/modules"; done
+for module do
+    name=${module##*/}
+    case $name in
+    *.xz) xz -dc "$module" ;;
+    *.zst) zstd -dc "$module" ;;
+    *.gz) gzip -dc "$module" ;;
+    *) cat "$module" ;;
+    esac >"$folder/${name%%.ko*}.ko"
+    echo "/${name%%.ko*}.ko" >>"$folder/modules"
+done
 cp "$initrd" "$target.new"
 (cd "$folder" && find . -type f | cpio --quiet -o -H newc -R 0:0 | gzip -1) >>"$target.new"
 rm -r "$folder"

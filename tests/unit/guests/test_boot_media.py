@@ -1,4 +1,4 @@
-"""The kernel of an image is unpacked by the program of its compression, which may be missing."""
+"""The kernel and the modules of an image are unpacked by the program of their compression, which may be missing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tare.guests.boot_media import unpack_kernel
+from tare.guests.boot_media import make_initrd, unpack_kernel
 from tare.hosts.local import LocalHost
 from tare.model.errors import TrialFailed, Unavailable
+from tare.model.image import Image
 
 KERNEL = b"a kernel" * 1000
 ZSTD = b"\x28\xb5\x2f\xfd"
@@ -69,3 +70,24 @@ def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrialFailed, match="unknown compression"):
         unpack_kernel(LocalHost(), packed(tmp_path, b"what is this"), str(tmp_path / "vmlinux"))
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
+def test_modules_are_in_the_initial_ram_disk_unpacked(
+    ending: str, pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    drivers = tmp_path / "root/lib/modules/6.12/kernel"
+    drivers.mkdir(parents=True)
+    for name in ("ring", "virtio_blk"):
+        (drivers / f"{name}.ko{ending}").write_bytes(pack(name.encode()))
+    files = [f"kernel/{name}.ko{ending}" for name in ("virtio_blk", "ring")]
+    (drivers.parent / "modules.dep").write_text(f"{files[0]}: {files[1]}\n{files[1]}:\n")
+    (tmp_path / "initrd").write_bytes(b"")
+    other = tmp_path / "other"
+    image = Image("ab" * 32, tmp_path / "root", other, other, other, tmp_path / "initrd", "")
+    packed = make_initrd(LocalHost(), image, "virtio_blk").read_bytes()
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    subprocess.run(("cpio", "--quiet", "-i"), cwd=unpacked, input=gzip.decompress(packed), check=True)
+    assert (unpacked / "modules").read_text() == "/ring.ko\n/virtio_blk.ko\n"
+    assert [(unpacked / f"{name}.ko").read_bytes() for name in ("ring", "virtio_blk")] == [b"ring", b"virtio_blk"]
