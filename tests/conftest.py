@@ -17,6 +17,7 @@ import pytest
 from calls import NothingLeft
 from hypothesis import HealthCheck, settings
 from images_built import RECIPES, build_images, build_runsc
+from process_tree import with_ancestors
 from ssh_machines import Lab, lab
 from todays import TODAYS
 from waiting import staying
@@ -196,26 +197,14 @@ def _learn_homes_of_others() -> None:
 
 def _lives_elsewhere(pid: int) -> bool:
     """Return whether a process lives, and this one is none of its ancestors."""
-    chain = _with_ancestors(pid)
+    chain = with_ancestors(pid)
     return bool(chain) and os.getpid() not in chain
 
 
 def _is_of_other_tests(pid: int) -> bool:
     """Return whether another lane's pytest has started a process, or what did so."""
-    chain = _with_ancestors(pid)
+    chain = with_ancestors(pid)
     return os.getpid() not in chain and any(_PYTEST.search(read_text(f"/proc/{each}/cmdline")) for each in chain)
-
-
-def _with_ancestors(pid: int) -> list[int]:
-    """Return a process and its ancestors but for the first of all; empty if it has ended."""
-    chain: list[int] = []
-    while pid > 1:
-        parent = re.search(r"^PPid:\t(\d+)$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
-        if parent is None:
-            return []
-        chain.append(pid)
-        pid = int(parent[1])
-    return chain
 
 
 @pytest.fixture(scope="session")

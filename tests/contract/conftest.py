@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from calls import NothingLeft
-from contract_stacks import ASKED, MACHINE, MARKED_STACKS, TECHNOLOGIES, variants
+from contract_stacks import ASKED, MACHINE, TECHNOLOGIES, mark_stacks, variants
 from own_testbed import spec_of
 from todays import TODAYS, todays_runsc, todays_shim
 from waiting import ENOUGH_SECONDS as _PATIENCE_SECONDS
@@ -111,7 +111,7 @@ def nothing_left(request: pytest.FixtureRequest, nothing_left: NothingLeft) -> N
     return functools.partial(_nothing_left_on, request.getfixturevalue("testbed").host)
 
 
-@pytest.fixture(scope="module", params=MARKED_STACKS)
+@pytest.fixture(scope="module", params=mark_stacks())
 def technology(request: pytest.FixtureRequest, testbed: RunContext) -> Technology:
     return _made(request.param, testbed.host)
 

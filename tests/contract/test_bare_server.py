@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Literal
 import pytest
 from begun import answering
 from fakes import planned_of
+from process_tree import with_ancestors
 
 from tare.images.micro import SERVER
 from tare.loads.http import create_page
@@ -149,10 +149,7 @@ def _is_ours(pid: int) -> bool:
     """Return whether a process is in a control group of this run, or this process is its ancestor."""
     if f"tare-{os.getpid():x}-" in read_text(f"/proc/{pid}/cgroup"):
         return True
-    while pid > 1 and pid != os.getpid():
-        parent = re.search(r"^PPid:\t(\d+)$", read_text(f"/proc/{pid}/status"), re.MULTILINE)
-        pid = int(parent[1]) if parent else 0
-    return pid == os.getpid()
+    return os.getpid() in with_ancestors(pid)
 
 
 @contextmanager

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 import pytest
-from contract_stacks import ONE_EACH, STACKS
-from marks import slow
+from contract_stacks import LATE, mark_stacks
 from waiting import ENOUGH_SECONDS
 
 from tare.hosts.host import Process
@@ -14,10 +13,7 @@ from tare.runner import shared_instances
 from tare.runner.layers import StartedLayers
 from tare.runner.shared_instances import RunningInstance
 
-# An emulated guest and LXD's daemon take half a minute, and what is looked at does not depend on the network.
-each_technology = pytest.mark.parametrize(
-    "technology", slow(STACKS, {*STACKS} - {*ONE_EACH} | {"lxd", "qemu-tcg"}), indirect=True
-)
+each_technology = pytest.mark.parametrize("technology", mark_stacks(*LATE), indirect=True)
 pytestmark = [pytest.mark.machine, each_technology]
 
 # A program that was there before the workload: it does what it is told, and answers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from contract_stacks import ONE_EACH
+from contract_stacks import LATE, ONE_EACH
 from marks import slow
 from own_testbed import spec_of
 
@@ -17,8 +17,7 @@ from tare.runner.context import RunContext
 from tare.runner.extra_instances import ExtraInstances
 from tare.workloads.exec import Exec
 
-# An emulated guest and LXD's daemon take half a minute.
-each_technology = pytest.mark.parametrize("technology", slow(ONE_EACH, {"lxd", "qemu-tcg"}), indirect=True)
+each_technology = pytest.mark.parametrize("technology", slow(ONE_EACH, LATE), indirect=True)
 pytestmark = [pytest.mark.machine, each_technology]
 
 SLOW_START = (Mark("requested", 0.0), Mark("ready", 60.0))  # an emulated guest among others

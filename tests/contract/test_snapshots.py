@@ -10,6 +10,7 @@ from calls import NothingLeft
 from contract_stacks import ONE_EACH
 from marks import slow
 from own_testbed import spec_of
+from todays import TODAYS
 
 from tare.hosts.exec import ExecHost
 from tare.model.errors import TrialFailed, Unavailable
@@ -28,10 +29,10 @@ pytestmark = pytest.mark.machine
 
 RESTORED = [
     stack
-    for stack in (*ONE_EACH, "gvisor:today")
+    for stack in (*ONE_EACH, *TODAYS)
     if issubclass(registry.find("technologies", stack.partition(":")[0]), Snapshots)
 ]
-each_restored = pytest.mark.parametrize("technology", slow(RESTORED, {"gvisor:today", "qemu-tcg"}), indirect=True)
+each_restored = pytest.mark.parametrize("technology", slow(RESTORED, {*TODAYS, "qemu-tcg"}), indirect=True)
 CHANGED, TEXT = "/srv/tare-changed", "by the first instance"
 
 

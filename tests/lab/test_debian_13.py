@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import sandboxes
 from clean_roots import CleanRoot, clean_root
 
 from plug_ins import in_contract
@@ -19,13 +20,12 @@ from tare.model.run_folder import load_run
 pytestmark = [pytest.mark.machine, pytest.mark.lab]
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_DEBIAN = {"nsjail", "sandlock", "srt", "youki"}
 # Machines that need no KVM, and engines without a daemon or with one that tests/lab/with-engines starts.
 STACKS = (
     *(
         found.name
         for found in in_contract()
-        if found.tests_path == "tests/contract" and found.name not in NOT_IN_DEBIAN
+        if found.tests_path == "tests/contract" and found.name not in sandboxes.BUILDERS
     ),
     *("docker-bridge", "podman-bridge"),
 )

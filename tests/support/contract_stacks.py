@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import typing
+from typing import Any
 
 from marks import slow
 
@@ -52,5 +53,13 @@ TECHNOLOGIES = tuple(name for name, found in own("technologies").items() if _has
 STACKS = tuple(stack for name in TECHNOLOGIES for stack in variants(name))
 # Each technology once, for tests that do not depend on the network.
 ONE_EACH = tuple(variants(name)[0] for name in TECHNOLOGIES)
-# Further networks and runtimes have the mark `slow`, except where the environment asks for each technology by its name.
-MARKED_STACKS = slow(STACKS, () if MACHINE or CLASSES else set(STACKS) - set(ONE_EACH))
+# An emulated guest and LXD's daemon take half a minute.
+LATE = {"lxd", "qemu-tcg"}
+
+
+def mark_stacks(*further: str) -> list[Any]:
+    """Return all stacks as parameters; further networks and runtimes, and the named stacks, have the mark `slow`.
+
+    None has it where the environment asks for each technology by its name.
+    """
+    return slow(STACKS, () if MACHINE or CLASSES else {*STACKS} - {*ONE_EACH} | {*further})

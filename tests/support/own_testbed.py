@@ -34,7 +34,7 @@ def own_context(image: Image, loads: Image) -> Iterator[RunContext]:
 
 
 def second_prefix() -> str:
-    """Return the prefix of resources of this process beside those of a testbed, whose prefix has its number."""
+    """Return a prefix for resources that differs from the testbed's, which is the number of this process."""
     return f"tare-{(os.getpid() ^ 0x8000) & 0xFFFF:x}"
 
 

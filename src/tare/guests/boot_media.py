@@ -36,9 +36,9 @@ _SECONDS = 300.0
 # Three formats. A kernel for arm64 (Documentation/arch/arm64/booting.rst, magic number at 56) is not compressed. An EFI
 # program that unpacks its kernel (drivers/firmware/efi/libstub/zboot-header.S) has `zimg` at 4, the payload's offset at
 # 8 and its length at 12. Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the
-# compressed kernel: setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Linux appends the
-# length of the kernel to all data but those of gzip (`*_with_size` in scripts/Makefile.lib): it is cut off. The script
-# prints the program that is missing for the compression.
+# compressed kernel: setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Linux appends the length of
+# the kernel to all data but those of gzip (`*_with_size` in scripts/Makefile.lib): it is cut off. The script prints the
+# program that is missing for the compression.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }

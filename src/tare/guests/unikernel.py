@@ -60,13 +60,17 @@ class Unikernel(Technology):
     network_path = "tap"
     tests_path = "tests/contract/test_unikernels.py"
     architectures: ClassVar[tuple[Architecture, ...]] = (X86_64,)
-    packages = SOLO5.debian_packages
     build: ClassVar[MicroBuild] = SOLO5
     file: ClassVar[str]
     noun: ClassVar[str] = "unikernel"  # of `file`, in messages
     tools: ClassVar[Mapping[str, str]] = {"ip": "iproute2", "nsenter": "util-linux"}
     has_virtio_headers = False  # whether the monitor passes packets with virtio's headers to the tap
     has_firmware = False  # whether a firmware runs before the unikernel
+
+    @property
+    def debian_packages(self) -> tuple[str, ...]:
+        """The Debian packages that it needs on a host, and those of its build."""
+        return tuple(sorted({*super().debian_packages, *self.build.debian_packages}))
 
     @property
     def needs_kvm(self) -> bool:

@@ -22,7 +22,6 @@ class Arceos(QemuUnikernel):
     name = "arceos"
     title = "ArceOS (QEMU)"
     isolation = Isolation("own kernel", "a unikernel on virtual hardware: one application with its kernel")
-    packages = ARCEOS.debian_packages
     build = ARCEOS
     file = "micro.arceos"
     board = "q35"

@@ -48,7 +48,6 @@ class CrunWasm(Unikernel):
     network_path = "bridge"
     tests_path = "tests/lab/test_debian_13.py"
     architectures = (X86_64, ARM64)
-    packages = WEBASSEMBLY.debian_packages
     tools: ClassVar[Mapping[str, str]] = {_CRUN: "crun", "ip": "iproute2"}
     build = WEBASSEMBLY
     file = "micro.wasm"

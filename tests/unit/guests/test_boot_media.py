@@ -47,9 +47,8 @@ PACK: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("name", PACK)
 def test_the_payload_is_unpacked_once(name: str, tmp_path: Path) -> None:
-    payload = PACK[name]()
     target = tmp_path / "vmlinux"
-    unpack_kernel(LocalHost(), packed(tmp_path, payload), str(target))
+    unpack_kernel(LocalHost(), packed(tmp_path, PACK[name]()), str(target))
     assert target.read_bytes() == KERNEL
     unpack_kernel(LocalHost(), packed(tmp_path, b"another"), str(target))
     assert target.read_bytes() == KERNEL
@@ -85,9 +84,9 @@ def test_modules_are_in_the_initial_ram_disk_unpacked(
     (tmp_path / "initrd").write_bytes(b"")
     other = tmp_path / "other"
     image = Image("ab" * 32, tmp_path / "root", other, other, other, tmp_path / "initrd", "")
-    packed = make_initrd(LocalHost(), image, "virtio_blk").read_bytes()
+    archive = make_initrd(LocalHost(), image, "virtio_blk").read_bytes()
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
-    subprocess.run(("cpio", "--quiet", "-i"), cwd=unpacked, input=gzip.decompress(packed), check=True)
+    subprocess.run(("cpio", "--quiet", "-i"), cwd=unpacked, input=gzip.decompress(archive), check=True)
     assert (unpacked / "modules").read_text() == "/ring.ko\n/virtio_blk.ko\n"
     assert [(unpacked / f"{name}.ko").read_bytes() for name in ("ring", "virtio_blk")] == [b"ring", b"virtio_blk"]
