@@ -289,8 +289,10 @@ class Bench:
         if not self.folder.exists():
             journal.create(record(suite), suite.text)
         work = RemainingWork(suite, journal.run.trials, unusable or {}, budget)
-        stop = RunLoop(work, self._place(), journal, self.watcher).run()
-        assert journal.run == self.read()  # what is kept in memory is what was written
+        try:
+            stop = RunLoop(work, self._place(), journal, self.watcher).run()
+        finally:
+            assert journal.run == self.read()  # what is kept in memory is what was written
         return stop.detail or stop.reason
 
     def _place(self) -> RunContext:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
+from tare.hosts.process import defer_signals
 from tare.model.errors import NotRecorded, Unreachable
 from tare.model.run_folder import RunWriter
 from tare.model.trial import Caution, Problem, Stop, StopReason, Trial
@@ -286,7 +287,8 @@ class RunLoop:
     def _record(self, *ended: FinishedTrial) -> None:
         """Write trials to the journal, and update estimates, decisions and failures with them."""
         trials = self._units.check_trials(trial for trial, _ in ended)
-        self._writer.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
+        with defer_signals():  # an interrupt between the journal and the writer's list would hide these trials
+            self._writer.append(*((trial, raw) for trial, (_, raw) in zip(trials, ended, strict=True)))
         self._recorded |= {trial.trial for trial in trials}
         for trial in trials:
             self._estimates.learn(trial)

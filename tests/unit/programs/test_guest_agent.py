@@ -111,6 +111,7 @@ _LATE = """\
 ip link set lo up && ip route add unreachable 10.9.9.9
 timeout 30 {programs}/guest_exec 10.9.9.9 {port} 0.2 true
 [ $? = 255 ] || exit 9
+: >{said}
 {programs}/guest_agent {port} 10.9.9.9 >{said} &
 until grep -q agent {said}; do sleep 0.01; done
 (sleep 0.3; ip address add 10.9.9.9/32 dev lo) &

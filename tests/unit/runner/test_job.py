@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +148,16 @@ def test_a_stop_that_a_library_has_dropped_ends_the_run_at_the_next_turn(bench: 
     finally:
         STOP_REQUESTED.clear()
     assert bench.all_trials == ()
+
+
+def test_trials_being_written_at_an_interrupt_are_in_the_run(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_descriptor: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        bench.work(suite("a:", "b:"))  # which checks that the run in memory has what is in the folder
+    assert {trial.status for trial in bench.all_trials} == {"ok"}
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 6])
