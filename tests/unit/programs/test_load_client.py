@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from compiled import call, compiled
+from marks import slow
 
 GET = b"GET /file HTTP/1.1\r\nHost: x\r\n\r\n"
 PAGE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\ntare\n"
@@ -310,7 +311,7 @@ def test_other_responses_are_errors(program: Path, tmp_path: Path, answer: bytes
 
 
 @pytest.mark.parametrize("protocol", ["http", "redis"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", slow(range(8), range(2, 8)))
 def test_damaged_responses_neither_hang_nor_break_the_client(
     program: Path, tmp_path: Path, protocol: str, seed: int
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, chromium, new_page
+from marks import slow
 from pages import Page, html_of
 from playwright.sync_api import expect
 from runs import Trouble, believable_run, run_in_turns
@@ -121,7 +122,7 @@ def test_a_strangers_label_stays_text() -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", slow([1280, 390], [1280]))
 def test_a_browser_draws_slow_turns_thin_each_in_the_row_of_its_stack(tmp_path: Path, width: int) -> None:
     (tmp_path / "page.html").write_text(html_of(run_in_turns(BURST)), encoding="utf-8")
     with chromium() as browser:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from fakes import Bench, suite
+from marks import slow
 from runs import make_trial, measured
 from tare_fake.noise import DRAWS, shaped
 
@@ -227,7 +228,7 @@ def test_a_workload_is_the_nearer_to_decisions_the_less_its_blocks_differ() -> N
     assert 0 < near["far"] < 1 / 500
 
 
-@pytest.mark.parametrize("shape", ["normal", "correlated", "drift"])
+@pytest.mark.parametrize("shape", slow(["normal", "correlated", "drift"], ["normal", "correlated"]))
 def test_what_is_decided_while_it_runs_is_what_the_report_says(bench: Bench, shape: str) -> None:
     noise = f'noise = "2%"\nshape = "{shape}"'
     what = suite(f"a: {noise}", f'b: effect = "5%"\n{noise}\nseed = 2', f"c: {noise}\nseed = 4", blocks=30)
