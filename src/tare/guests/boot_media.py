@@ -65,20 +65,21 @@ tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && 
 _UNPACKERS = {"gzip": "gzip", "lz4": "lz4", "xz": "xz-utils", "zstd": "zstd"}
 # `init` of tiny-initramfs loads the modules that the file /modules names, in this order. Linux unpacks concatenated
 # archives one after the other, so that the appended files replace those of the image. It loads no compressed modules,
-# as those of Debian 13 are.
+# as those of Debian 13 are. The script prints the program that is missing for the compression.
 _EXTEND = """
 set -e
 target=$1 initrd=$2; shift 2
 [ -e "$target" ] && exit
 folder=$(mktemp -d "$target.XXXXXX")
 for module do
-    name=${module##*/}
+    name=${module##*/} unpack=
     case $name in
-    *.xz) xz -dc "$module" ;;
-    *.zst) zstd -dc "$module" ;;
-    *.gz) gzip -dc "$module" ;;
-    *) cat "$module" ;;
-    esac >"$folder/${name%%.ko*}.ko"
+    *.xz) unpack=xz ;;
+    *.zst) unpack=zstd ;;
+    *.gz) unpack=gzip ;;
+    esac
+    command -v "${unpack:-cat}" >/dev/null || { rm -r "$folder"; echo "$unpack"; exit; }
+    "${unpack:-cat}" ${unpack:+-dc} "$module" >"$folder/${name%%.ko*}.ko"
     echo "/${name%%.ko*}.ko" >>"$folder/modules"
 done
 cp "$initrd" "$target.new"
@@ -125,8 +126,13 @@ def unpack_kernel(host: Host, kernel: str, target: str) -> None:
 
     Raises Unavailable if the host lacks the program that unpacks it, which depends on the kernel's release.
     """
-    if missing := host.run("sh", "-c", _UNPACK, "sh", kernel, target, timeout=_SECONDS).text.strip():
-        problem = Problem.from_packages(f"{missing}, which unpacks the kernel, is not installed", _UNPACKERS[missing])
+    _unpack(host, "the kernel", _UNPACK, kernel, target)
+
+
+def _unpack(host: Host, what: str, script: str, *arguments: str) -> None:
+    """Run a script that prints the program it lacks; raises Unavailable with the package of that program."""
+    if missing := host.run("sh", "-c", script, "sh", *arguments, timeout=_SECONDS).text.strip():
+        problem = Problem.from_packages(f"{missing}, which unpacks {what}, is not installed", _UNPACKERS[missing])
         raise Unavailable(problem.what, problem.fix)
 
 
@@ -136,13 +142,16 @@ def initrd_path(image: Image, *modules: str) -> Path:
 
 
 def make_initrd(host: Host, image: Image, *modules: str) -> Path:
-    """Return the path of an initial RAM disk that loads kernel modules and their dependencies; make it once."""
+    """Return the path of an initial RAM disk that loads kernel modules and their dependencies; make it once.
+
+    Raises Unavailable if the host lacks the program that unpacks the modules.
+    """
     target = initrd_path(image, *modules)
     (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
     folder = image.root / "lib/modules" / version
     # The order matters: tiny-initramfs loads modules one by one, without resolving dependencies.
     files = [str(folder / file) for file in order_modules(host.read(str(folder / "modules.dep")), modules)]
-    host.run("sh", "-c", _EXTEND, "sh", str(target), str(image.initrd), *files, timeout=_SECONDS)
+    _unpack(host, "the kernel's modules", _EXTEND, str(target), str(image.initrd), *files)
     return target
 
 

@@ -54,16 +54,30 @@ def test_the_payload_is_unpacked_once(name: str, tmp_path: Path) -> None:
     assert target.read_bytes() == KERNEL
 
 
-def test_a_missing_program_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_unpackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("sh", "od", "tr"):
+    for name in ("sh", "od", "tr", "ls", "cat", "mktemp", "rm"):
         (programs / name).symlink_to(shutil.which(name) or pytest.fail(f"no {name}"))
     monkeypatch.setenv("PATH", str(programs))
+
+
+@pytest.mark.usefixtures("without_unpackers")
+def test_the_program_that_a_kernel_needs_is_named_with_its_package(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="zstd, which unpacks the kernel, is not installed") as error:
         unpack_kernel(LocalHost(), packed(tmp_path, ZSTD), str(tmp_path / "vmlinux"))
     assert error.value.hint == "apt-get install zstd"
     assert not (tmp_path / "vmlinux").exists()
+
+
+@pytest.mark.usefixtures("without_unpackers")
+def test_the_program_that_modules_need_is_named_with_its_package(tmp_path: Path) -> None:
+    image = with_modules(tmp_path, ".xz", lzma.compress)
+    with pytest.raises(Unavailable, match="xz, which unpacks the kernel's modules, is not installed") as error:
+        make_initrd(LocalHost(), image, "virtio_blk")
+    assert error.value.hint == "apt-get install xz-utils"
+    assert not list(tmp_path.glob("initrd-*"))
 
 
 def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
@@ -71,20 +85,24 @@ def test_an_unknown_compression_is_refused(tmp_path: Path) -> None:
         unpack_kernel(LocalHost(), packed(tmp_path, b"what is this"), str(tmp_path / "vmlinux"))
 
 
-@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
-def test_modules_are_in_the_initial_ram_disk_unpacked(
-    ending: str, pack: Callable[[bytes], bytes], tmp_path: Path
-) -> None:
-    drivers = tmp_path / "root/lib/modules/6.12/kernel"
+def with_modules(folder: Path, ending: str, pack: Callable[[bytes], bytes]) -> Image:
+    """Return an image with two modules, packed, of which one needs the other."""
+    drivers = folder / "root/lib/modules/6.12/kernel"
     drivers.mkdir(parents=True)
     for name in ("ring", "virtio_blk"):
         (drivers / f"{name}.ko{ending}").write_bytes(pack(name.encode()))
     files = [f"kernel/{name}.ko{ending}" for name in ("virtio_blk", "ring")]
     (drivers.parent / "modules.dep").write_text(f"{files[0]}: {files[1]}\n{files[1]}:\n")
-    (tmp_path / "initrd").write_bytes(b"")
-    other = tmp_path / "other"
-    image = Image("ab" * 32, tmp_path / "root", other, other, other, tmp_path / "initrd", "")
-    archive = make_initrd(LocalHost(), image, "virtio_blk").read_bytes()
+    (folder / "initrd").write_bytes(b"")
+    other = folder / "other"
+    return Image("ab" * 32, folder / "root", other, other, other, folder / "initrd", "")
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
+def test_modules_are_in_the_initial_ram_disk_unpacked(
+    ending: str, pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    archive = make_initrd(LocalHost(), with_modules(tmp_path, ending, pack), "virtio_blk").read_bytes()
     unpacked = tmp_path / "unpacked"
     unpacked.mkdir()
     subprocess.run(("cpio", "--quiet", "-i"), cwd=unpacked, input=gzip.decompress(archive), check=True)
