@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,9 @@ from tare.images.foreign_images import (
 )
 from tare.model.errors import TareError
 from tare.model.image import ImageSpec, Release
+from tare.model.machine import Hosts
 from tare.runner.events import as_step_reporter
+from tare.runner.machines import find_client_architecture, find_target_architecture
 from tare.suites.suite import read_suite
 from tare.suites.tables import read_source
 
@@ -46,7 +49,7 @@ def image(
         bool, typer.Option("--missing", help="Print the names of missing archives, and build nothing.")
     ] = False,
 ) -> None:
-    """Build the guest image and print its hash.
+    """Build the guest image for the machine under test, and print its hash.
 
     The image and the root of the client are only built if they are not cached.
 
@@ -56,11 +59,13 @@ def image(
     source = None if from_ is None else read_source(from_)
     read = read_suite(suite) if suite else None
     workloads = tuple(read.by_name.values()) if read else None
-    spec = read.image if read else ImageSpec(release)
+    spec, hosts = (read.image, read.hosts) if read else (ImageSpec(release), Hosts())
     if os.geteuid():
         raise TareError("only root can build the image", "sudo tare image")
+    spec = replace(spec, architecture=find_target_architecture(hosts.server))
+    client = find_client_architecture(hosts, spec.architecture)
     if missing:
-        for name in find_missing_archives(spec, workloads):
+        for name in find_missing_archives(spec, workloads, client):
             print(name)
         return
     with lock_this_machine(), show_progress(Console(stderr=True)) as report:
@@ -70,6 +75,6 @@ def image(
         if source is not None:
             make_build_root(source, print_step)
         built = resolve_image(spec, workloads, print_step, archives=archives)
-        resolve_sidecar_images(workloads or (), print_step, {}, archives)
-        resolve_client_root(workloads or (), spec.release, print_step, archives)
+        resolve_sidecar_images(workloads or (), print_step, {}, archives, spec.architecture)
+        resolve_client_root(workloads or (), spec.release, print_step, archives, client)
     print(built.digest)

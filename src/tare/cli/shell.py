@@ -134,7 +134,7 @@ def running_instance(request: ShellRequest, report_step: Callable[[str], None]) 
     stack = request.stack
     spec = replace(request.image, architecture=find_target_architecture(request.hosts.server))
     main = resolve_image(spec, request.workloads, report_step)
-    workloads, architecture = request.workloads or (), find_client_architecture(request.hosts, main)
+    workloads, architecture = request.workloads or (), find_client_architecture(request.hosts, spec.architecture)
     client = resolve_client_root(workloads, request.image.release, report_step, architecture=architecture)
     with connect_machines(request.hosts, (main, client), request.limits.cpus) as hosts:
         copy_to_server(hosts, (main,), report_step)

@@ -37,8 +37,8 @@ _SECONDS = 300.0
 # program that unpacks its kernel (drivers/firmware/efi/libstub/zboot-header.S) has `zimg` at 4, the payload's offset at
 # 8 and its length at 12. Linux's x86 boot protocol (Documentation/arch/x86/boot.rst, 2.08 and newer) locates the
 # compressed kernel: setup_sects at 0x1f1, payload_offset at 0x248, payload_length at 0x24c. Linux appends the length of
-# the kernel to all data but those of gzip (`*_with_size` in scripts/Makefile.lib): it is cut off. The script prints the
-# program that is missing for the compression.
+# the kernel to all data but those of gzip (`*_with_size` in scripts/Makefile.lib), in 4 bytes that only payload_length
+# counts: they are cut off. The script prints the program that is missing for the compression.
 _UNPACK = """
 [ -e "$2" ] && exit
 number() { od -An -v -t "u$3" -j "$2" -N "$3" "$1" | tr -d ' '; }
@@ -47,9 +47,11 @@ if [ "$(word "$1" 56)" = 41524d64 ]; then ln "$1" "$2"; exit; fi
 if [ "$(word "$1" 4)" = 7a696d67 ]; then
     start=$(number "$1" 8 4)
     length=$(number "$1" 12 4)
+    appended=0
 else
     start=$((($(number "$1" 497 1) + 1) * 512 + $(number "$1" 584 4)))
     length=$(number "$1" 588 4)
+    appended=4
 fi
 case $(word "$1" "$start") in
 02214c18) unpack=lz4 ;;
@@ -59,7 +61,7 @@ fd377a58) unpack=xz ;;
 *) echo "$1: unknown compression" >&2; exit 1 ;;
 esac
 command -v "$unpack" >/dev/null || { echo "$unpack"; exit; }
-[ "$unpack" = gzip ] || length=$((length - 4))
+[ "$unpack" = gzip ] || length=$((length - appended))
 tail -c "+$((start + 1))" "$1" | head -c "$length" | "$unpack" -dc >"$2.new" && mv "$2.new" "$2"
 """
 _UNPACKERS = {"gzip": "gzip", "lz4": "lz4", "xz": "xz-utils", "zstd": "zstd"}

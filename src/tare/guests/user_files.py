@@ -23,6 +23,7 @@ _SECONDS = 900.0  # enough to read or copy all of a large disk
 _PROCESSORS = {3: "x86-64", 8: "MIPS", 20: "PowerPC", 21: "PowerPC", 22: "S/390", 40: "ARM", 243: "RISC-V"}
 _PROCESSORS |= {each.elf: each.title for each in ARCHITECTURES.values()}
 _IMAGES = {b"ARM\x64": "arm64", b"RSC\x05": "RISC-V"}  # magic numbers of Linux kernels, at byte 56
+_PE_MACHINES = {0xAA64: "arm64", 0x8664: "x86-64", 0x5064: "RISC-V"}  # of the headers of EFI programs
 _MULTIBOOT = struct.pack("<I", 0x1BADB002)
 _COMPRESSIONS = {
     b"\x1f\x8b": "gzip",
@@ -122,6 +123,10 @@ def kernel_fault(header: bytes, architecture: Architecture) -> FileFault:
         order = ">" if header[5] == 2 else "<"  # EI_DATA: 2 is big-endian
         (number,) = struct.unpack_from(f"{order}H", header, 18)
         return _architecture_fault(_PROCESSORS.get(number, f"processor {number}"), architecture)
+    if is_efi_zboot(header):
+        (pe_header,) = struct.unpack_from("<I", header, 0x3C)
+        number = int.from_bytes(header[pe_header + 4 : pe_header + 6], "little")
+        return _architecture_fault(_PE_MACHINES.get(number, f"processor {number:#x}"), architecture)
     if is_compressed_linux(header) or _MULTIBOOT in header:
         return _architecture_fault("x86-64", architecture)
     if name := _IMAGES.get(header[56:60]):
@@ -166,6 +171,11 @@ def uefi_hint(architecture: Architecture) -> str:
 def is_compressed_linux(header: bytes) -> bool:
     """Return whether a kernel is a compressed Linux kernel for x86 (bzImage), which some monitors cannot load."""
     return header[0x202:0x206] == b"HdrS"
+
+
+def is_efi_zboot(header: bytes) -> bool:
+    """Return whether a kernel is an EFI program that unpacks a Linux kernel, which few monitors can load."""
+    return header[:8] == b"MZ\0\0zimg"
 
 
 def _architecture_fault(processor: str, architecture: Architecture) -> FileFault:

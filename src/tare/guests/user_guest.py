@@ -21,6 +21,7 @@ from tare.guests import kvm, user_files
 from tare.guests.guest import EMULATION_CAUTION, with_monitor_memory
 from tare.guests.user_files import DiskFormat
 from tare.hosts.cgroups import create_limited_cgroup
+from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host, Process
 from tare.model.errors import TimedOut, TrialFailed, Unavailable, did_you_mean
 from tare.model.trial import Caution, Problem
@@ -186,9 +187,13 @@ class UserGuest(Technology):
 
     def version(self, host: Host) -> str:
         """Return the version of the monitor; tare cannot know the guest's."""
-        line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self.monitor_program)
+        line = first_line(host, "sh", "-c", '"$1" --version 2>&1', "sh", self._monitor_on(host))
         match = re.search(r"\bv(?:ersion v?)?(\d\S*)", line)
         return match[1] if match else ""
+
+    def _monitor_on(self, host: Host) -> str:
+        """Return the name of the monitor's program on a host."""
+        return architecture_of(host).localize(self.monitor_program)
 
     def problems(self, host: Host) -> Sequence[Problem]:
         """Return missing tools, faults of the settings, missing files, or the problem of KVM."""
@@ -255,7 +260,7 @@ class UserGuest(Technology):
 
     def _read_proof(self, host: Host, inside: Host | None, digests: Mapping[str, str]) -> dict[str, str]:
         """Return the instance's proof: monitor, image with the `digests` of its files, accelerator, and kernel."""
-        proof = {"monitor": f"{self.monitor_program} {self.version(host)}", "image": self.image, **digests}
+        proof = {"monitor": f"{self._monitor_on(host)} {self.version(host)}", "image": self.image, **digests}
         if self.monitor_program == QEMU:
             proof["accelerator"] = self.accelerator
         if inside:
@@ -302,7 +307,7 @@ class UserGuest(Technology):
             if has_ended:
                 last_lines.extend(monitor.errors().splitlines())
                 hint = _join_hints(_format_output(last_lines), self.output_hint("".join(last_lines)))
-                raise TrialFailed(f"{failed}{self.monitor_program} ended", hint)
+                raise TrialFailed(f"{failed}{self._monitor_on(launch.ledger.host)} ended", hint)
             if time.monotonic() > deadline:
                 hint = _join_hints(_format_output(last_lines), self.silence_hint(launch))
                 raise TimedOut(f"{failed}{self.describe_silence(launch)} for {seconds:g} s", hint)

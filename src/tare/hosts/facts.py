@@ -15,7 +15,7 @@ from typing import Literal
 
 from tare.hosts.arm_cpus import EMULATED, name_chip, name_cores
 from tare.hosts.host import Host
-from tare.model.architecture import Architecture, find_architecture, this_architecture
+from tare.model.architecture import ARM64, X86_64, Architecture, find_architecture, this_architecture
 from tare.model.errors import TrialFailed
 from tare.model.machine import Facts
 
@@ -134,9 +134,9 @@ def _cpu_model(text: str) -> str:
 
 def _architecture(text: str, flags: list[str]) -> str:
     if flags:
-        return "x86_64" if "lm" in flags else "i686"  # `lm` is long mode
+        return X86_64.machine if "lm" in flags else "i686"  # `lm` is long mode
     if _first_field(text, "CPU architecture") == "8":
-        return "aarch64"
+        return ARM64.machine
     return "riscv64" if _first_field(text, "isa").startswith("rv64") else ""
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tare.hosts.ledger import Ledger, ledger_folder
 from tare.hosts.local import LocalHost
@@ -29,6 +31,7 @@ _UNREGISTER = "[ ! -e {name} ] || echo -1 >{name}"
 # Since Linux 6.7, registrations end with the last mount.
 _STAY_MOUNTED = "echo mounted; exec cat"
 _HEADER = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x02\0"
+_PT_INTERP = struct.pack("<I", 3)
 _MASK = b"\xff" * 7 + b"\0" + b"\xff" * 8 + b"\xfe\xff\xff\xff"  # any ABI; programs and position-independent programs
 
 
@@ -61,9 +64,22 @@ def emulate_programs(architecture: Architecture) -> Iterator[None]:
 
 
 def _find_emulator(architecture: Architecture) -> str:
-    """Return the path of qemu-user for an architecture; "" if it is not installed."""
+    """Return the path of a static qemu-user for an architecture; "" if none is installed.
+
+    One with shared libraries, such as qemu-aarch64 of Debian 12, would look for them in the image.
+    """
     names = (f"qemu-{architecture.machine}-static", f"qemu-{architecture.machine}")
-    return next((path for name in names if (path := shutil.which(name))), "")
+    return next((path for name in names if (path := shutil.which(name)) and _is_static(Path(path))), "")
+
+
+def _is_static(program: Path) -> bool:
+    """Return whether a program of ELF64 needs no loader: it has no program header of type PT_INTERP."""
+    with program.open("rb") as file:
+        header = file.read(4096)
+    if not header.startswith(b"\x7fELF"):
+        return False
+    (offset,), (size, count) = struct.unpack_from("<Q", header, 32), struct.unpack_from("<HH", header, 54)
+    return all(header[at : at + 4] != _PT_INTERP for at in range(offset, offset + size * count, size))
 
 
 def _is_registered(architecture: Architecture) -> bool:

@@ -176,13 +176,19 @@ def resolve_client_root(
     return with_files(ensure_image(say, recipe, archives), files)
 
 
-def find_missing_archives(spec: ImageSpec, workloads: Iterable[Workload] | None) -> tuple[str, ...]:
-    """Return the names of the archives (see `ensure_image`) of the images for these workloads that are not cached."""
+def find_missing_archives(
+    spec: ImageSpec, workloads: Iterable[Workload] | None, client: Architecture
+) -> tuple[str, ...]:
+    """Return the names of the archives (see `ensure_image`) of the images for these workloads that are not cached.
+
+    `client` is the architecture of the client's machine.
+    """
     workloads = None if workloads is None else tuple(workloads)
     guest = guest_recipe(workloads, spec.release, spec.packages) if spec.source is None else _BASE
     sidecar_specs = [sidecar.image for workload in workloads or () for sidecar in workload.sidecars]
-    recipes = [guest, client_recipe(workloads or (), spec.release)]
-    recipes += [sidecar_recipe(sidecar) if sidecar.source is None else _BASE for sidecar in sidecar_specs]
+    sidecars = [sidecar_recipe(sidecar) if sidecar.source is None else _BASE for sidecar in sidecar_specs]
+    recipes = [replace(each, architecture=spec.architecture) for each in (guest, *sidecars)]
+    recipes.append(replace(client_recipe(workloads or (), spec.release), architecture=client))
     return tuple(dict.fromkeys(recipe.archive_name for recipe in recipes if find_cached_image(recipe) is None))
 
 

@@ -288,16 +288,17 @@ def require_tools(tools: Mapping[str, str], alternative: str = "") -> None:
 def build_problems(recipe: Recipe | None = None) -> list[Problem]:
     """Return a problem for each tool that this machine lacks to build an image, and for folders mounted with noexec.
 
-    A build root has the tools.
+    A build root has the tools, except for what starts programs of another architecture.
     """
     mounts = _HOST.read("/proc/self/mountinfo")
     folders = {"TARE_HOME": str(state_folder()), "TMPDIR": tempfile.gettempdir()}  # builds start programs in both
     problems = [problem for name, each in folders.items() if (problem := noexec_problem(mounts, each, name))]
+    recipe = recipe or guest_recipe()
+    problems += emulation_problems(recipe.architecture)
     if has_build_root():
         return problems
-    recipe = recipe or guest_recipe()
     tools = dict([("mmdebstrap", "mmdebstrap"), c_compiler(recipe.architecture)])
-    missing = [*emulation_problems(recipe.architecture), *find_missing_build_tools(tools)]
+    missing = find_missing_build_tools(tools)
     return [*problems, *missing, *(linux_build(recipe.architecture).problems() if recipe.server else ())]
 
 

@@ -74,7 +74,7 @@ _KNOWN_ERRORS = (
     ("Cannot connect to the Docker daemon", "Docker's daemon does not answer", "systemctl start docker"),
     (
         "no image found in (?:manifest list|image index)|no matching manifest",
-        "the image is not for this machine's architecture",
+        "the image is not for the architecture of the machine under test",
         "build it for this architecture, too",
     ),
     (

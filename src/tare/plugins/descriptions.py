@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from tare.model.architecture import this_architecture
 from tare.model.errors import UsageError
 from tare.model.units import format_setting
 from tare.plugins import registry
@@ -129,7 +130,8 @@ def technology_row(name: str) -> tuple[str, str, str, str]:
     except UsageError as error:
         return name, "", "", str(error)
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_ROOT_PATH_FOLDERS))
-    missing = [program for program in technology.tools if not shutil.which(program, path=path)]
+    tools = map(this_architecture().localize, technology.tools)
+    missing = [program for program in tools if not shutil.which(program, path=path)]
     return name, technology.family, technology.title, ", ".join((*missing[:1], *("…" for _ in missing[1:2])))
 
 

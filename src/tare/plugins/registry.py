@@ -20,6 +20,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Literal
 
+from tare.model.architecture import ARCHITECTURES
 from tare.model.errors import UsageError, did_you_mean
 
 PluginType = Literal["technologies", "workloads"]
@@ -67,7 +68,8 @@ def process_names() -> frozenset[str]:
     """Return the names of all processes that a run may start, truncated as the kernel does it."""
     programs = [*_PROGRAMS]
     for technology in create_all("technologies"):
-        programs += (*technology.tools, *technology.process_names)
+        tools = (each.localize(tool) for each in ARCHITECTURES.values() for tool in technology.tools)
+        programs += (*tools, *technology.process_names)
     for workload in create_all("workloads"):
         if service := workload.service("127.0.0.1"):
             programs.append(Path(service.argv[0]).name)

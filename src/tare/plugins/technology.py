@@ -345,9 +345,13 @@ def list_by_reason(differences: Iterable[tuple[str, str]]) -> list[str]:
 
 def find_problems(technology: Technology, host: Host) -> Sequence[Problem]:
     """Return the problems that prevent a start on the host, or the one that its architecture is another."""
-    here = architecture_of(host)
+    return find_architecture_problem(technology, architecture_of(host)) or technology.problems(host)
+
+
+def find_architecture_problem(technology: Technology, here: Architecture) -> tuple[Problem, ...]:
+    """Return the problem that a technology does not run on an architecture, or ()."""
     if here in technology.architectures:
-        return technology.problems(host)
+        return ()
     known = " and ".join(each.title for each in technology.architectures)
     return (Problem(f"it runs on {known} only, and the machine is {here.title}", "choose another stack"),)
 

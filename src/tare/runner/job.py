@@ -53,6 +53,7 @@ from tare.runner.prepare import (
     copy_to_server,
     find_unusable,
     prepare_stacks,
+    require_architecture,
     require_memory,
 )
 from tare.runner.sanitize import find_secret_names, redact_settings
@@ -258,6 +259,7 @@ def execute(job: Job, observe: RunObserver) -> Stop:
         isolate_mounts()  # the kernel removes all mounts of this namespace if tare is killed
         origin = before.image_origin if before else ""
         spec = replace(job.suite.image, architecture=find_target_architecture(job.suite.hosts.server))
+        require_architecture(job.suite.stacks, spec.architecture)
         main = resolve_image(spec, job.suite.by_name.values(), say, origin)
         suite = job.suite.configured_for(main)
         by_stack = build_stack_images(suite, spec, say, before)
@@ -292,7 +294,7 @@ def _prepare_run(
     Yield the context, and the problems of the stacks that cannot run.
     """
     say, before, workloads = as_step_reporter(observe), writer.record, tuple(suite.by_name.values())
-    architecture = find_client_architecture(suite.hosts, main)
+    architecture = find_client_architecture(suite.hosts, main.architecture)
     client = resolve_client_root(workloads, suite.image.release, say, architecture=architecture)
     with _report_leftovers(observe), connect_machines(suite.hosts, (main, client), suite.limits.cpus) as hosts:
         if suite.hosts.server is not None:

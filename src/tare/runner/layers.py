@@ -26,7 +26,14 @@ from tare.model.errors import OutOfMemory, TareError, TimedOut, TrialFailed, Una
 from tare.model.trial import Caution, LimitsSpec, Mark, Output
 from tare.plugins.instance import Instance
 from tare.plugins.snapshots import Snapshots
-from tare.plugins.technology import NESTED_TIMEOUT_FACTOR, READINESS_PORT, LaunchRequest, StartTimeline, Technology
+from tare.plugins.technology import (
+    NESTED_TIMEOUT_FACTOR,
+    READINESS_PORT,
+    LaunchRequest,
+    StartTimeline,
+    Technology,
+    find_problems,
+)
 from tare.runner.context import InstanceSpec, RunContext, create_instance_name, outer_port
 from tare.runner.trial_log import TrialLog
 
@@ -334,7 +341,7 @@ def prepare_disk(context: RunContext, spec: InstanceSpec, say: Callable[[str], N
             raise Unavailable(f"{technology.name}: its machine has no disk file to store", "report this")
         within = context.create_inner_context(instance, spec)
         with prefix_errors(inner[-1], nested=True), inner[-1].run_engine(within.host):
-            if problems := tuple(inner[-1].problems(within.host)):
+            if problems := tuple(find_problems(inner[-1], within.host)):
                 what = "; ".join(problem.what for problem in problems)
                 raise Unavailable(f"in the layer {inner[-1].name}, inside {technology.name}: {what}", problems[0].fix)
             say(f"copying the image into {technology.name}")

@@ -117,9 +117,9 @@ def find_target_architecture(target: SshTarget | None) -> Architecture:
         return architecture_of(host)
 
 
-def find_client_architecture(hosts: Hosts, main: Image) -> Architecture:
-    """Return the architecture of a run's client; `main` is the image for the machine under test."""
-    return main.architecture if hosts.client == hosts.server else find_target_architecture(hosts.client)
+def find_client_architecture(hosts: Hosts, server: Architecture) -> Architecture:
+    """Return the architecture of a run's client; `server` is that of the machine under test."""
+    return server if hosts.client == hosts.server else find_target_architecture(hosts.client)
 
 
 def assign_cpus(hosts: Sequence[Host], count: int, *, client_is_local: bool = True) -> CpuPlacement:

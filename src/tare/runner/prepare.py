@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tare.hosts.distributions import localize_problems
-from tare.hosts.facts import parse_meminfo
+from tare.hosts.facts import architecture_of, parse_meminfo
 from tare.hosts.host import Host
 from tare.images.foreign_images import find_missing_programs, resolve_image
 from tare.images.image import copy_to_host, ensure_image
 from tare.images.recipes import machine_recipe
 from tare.model.architecture import Architecture
-from tare.model.errors import Fault, SuiteError, to_tare_error
+from tare.model.errors import Fault, SuiteError, TareError, to_tare_error
 from tare.model.image import Image, ImageSpec
 from tare.model.run_folder import RunRecord
 from tare.model.trial import Problem
 from tare.model.units import format_size
-from tare.plugins.technology import find_problems
+from tare.plugins.technology import find_architecture_problem, find_problems
 from tare.runner.context import RunContext, RunHosts
 from tare.runner.machines import prepare_stack
 from tare.suites.stacks import Stack
@@ -127,10 +128,32 @@ def problems_by_stack(stacks: Iterable[Stack], check: Callable[[Stack], Sequence
 
 
 def find_unusable(stacks: Iterable[Stack], host: Host, say: Callable[[str], None]) -> Problems:
-    """Return the problems by stack, for stacks whose outermost technology cannot run on a host."""
+    """Return the problems by stack, for stacks whose outermost technology cannot run on a host.
+
+    Inner layers are only checked for the host's architecture, before a machine around them is built and booted.
+    """
 
     def check(stack: Stack) -> Sequence[Problem]:
         say(f"checking {stack.name}")
-        return localize_problems(host, find_problems(stack.layers[-1], host))
+        problems = find_problems(stack.layers[-1], host)
+        return localize_problems(host, problems or _find_architecture_problems(stack, architecture_of(host)))
 
     return problems_by_stack(stacks, check)
+
+
+def require_architecture(stacks: Sequence[Stack], here: Architecture) -> None:
+    """Raise TareError if no stack runs on the architecture of the machine under test, before an image is built."""
+    problems = problems_by_stack(stacks, lambda stack: _find_architecture_problems(stack, here))
+    if len(problems) == len(stacks):
+        found = "; ".join(f"{name}: {first.what}" for name, (first, *_) in problems.items())
+        raise TareError(f"none of the suite's stacks can run there: {found}", "choose other stacks")
+
+
+def _find_architecture_problems(stack: Stack, here: Architecture) -> tuple[Problem, ...]:
+    """Return a problem for each layer that does not run on an architecture; a provisioned machine may have another."""
+    layers = stack.layers[-1:] if stack.layers[-1].provisions_machine else stack.layers
+    return tuple(
+        problem if layer is stack.layers[-1] else replace(problem, what=f"in the layer {layer.name}: {problem.what}")
+        for layer in reversed(layers)
+        for problem in find_architecture_problem(layer, here)
+    )

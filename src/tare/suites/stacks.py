@@ -79,7 +79,7 @@ class StackOverride:
         source = self.source
         if requested.source is not None:
             source = requested.source.with_name(source.transport, source.name)
-        return ImageSpec(source=source, files=requested.files)
+        return ImageSpec(source=source, files=requested.files, architecture=requested.architecture)
 
     def describe(self, image: Image | None = None) -> dict[str, str]:
         """Return the overridden keys and their values as text; `image` is the stack's image, None if not yet built."""

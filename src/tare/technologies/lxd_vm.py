@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tare.guests import boot_media, guest, kvm, monitors
-from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host
+from tare.model.architecture import X86_64
 from tare.model.image import Image
 from tare.model.isolation import Isolation
 from tare.model.trial import Problem
@@ -54,6 +54,7 @@ class LxdVm(Lxd):
     isolation = Isolation("own kernel", "a guest on virtual hardware")
     needs = "or Incus instead, its daemon and driver of QEMU, KVM that boots a guest"
     other_names = ("incus-vm",)
+    architectures = (X86_64,)  # QEMU's machine for arm64 has one serial port, which the daemon uses
     can_be_nested = False
     has_volumes = False
     tools: ClassVar[Mapping[str, str]] = {**Lxd.tools, **boot_media.EFI_TOOLS, **monitors.KVM_TOOLS}
@@ -69,7 +70,7 @@ class LxdVm(Lxd):
         if not missing and "qemu" not in query_daemon(host, find_client(host), "/1.0")["environment"]["driver"].split(
             " | "
         ):
-            return (Problem(_NO_DRIVER, architecture_of(host).localize(_DRIVER_FIX)),)
+            return (Problem(_NO_DRIVER, _DRIVER_FIX),)
         return missing or kvm.problems(host)
 
     def prepare_image(self, host: Host, image: Image) -> None:

@@ -22,6 +22,12 @@ def linux() -> bytes:
     return b"MZ".ljust(0x202, b"\0") + b"HdrS" + bytes(64)
 
 
+def efi_program(machine: int) -> bytes:
+    """Return the beginning of an EFI program that unpacks a kernel."""
+    start = b"MZ\0\0zimg".ljust(0x3C, b"\0") + struct.pack("<I", 0x40)
+    return start + b"PE\0\0" + struct.pack("<H", machine) + bytes(64)
+
+
 @pytest.mark.parametrize(
     "kernel",
     [linux(), elf(62), elf(3), bytes(4096) + b"\x02\xb0\xad\x1b" + bytes(64)],
@@ -38,6 +44,7 @@ def test_a_kernel_for_a_pc_has_no_fault(kernel: bytes) -> None:
         (elf(22, ">"), "it is made for S/390, and the machine is x86-64"),
         (elf(258), "it is made for processor 258, and the machine is x86-64"),
         (b"MZ".ljust(56, b"\0") + b"ARM\x64", "it is made for arm64, and the machine is x86-64"),
+        (efi_program(0xAA64), "it is made for arm64, and the machine is x86-64"),
         (b"\x1f\x8b\x08", "it is compressed with gzip"),
         (b"#!/bin/sh\n", "it is not a kernel: neither Linux's, nor ELF, nor multiboot"),
         (b"", "it is not a kernel: neither Linux's, nor ELF, nor multiboot"),
@@ -54,6 +61,7 @@ def test_a_kernel_for_arm64_fits_an_arm64_machine_only() -> None:
     image = b"MZ".ljust(56, b"\0") + b"ARM\x64"
     assert kernel_fault(image, ARM64) is None
     assert kernel_fault(elf(183), ARM64) is None
+    assert kernel_fault(efi_program(0xAA64), ARM64) is None
     assert kernel_fault(linux(), ARM64) == (
         "it is made for x86-64, and the machine is arm64",
         "name a kernel for this machine",

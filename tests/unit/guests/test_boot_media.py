@@ -54,6 +54,16 @@ def test_the_payload_is_unpacked_once(name: str, tmp_path: Path) -> None:
     assert target.read_bytes() == KERNEL
 
 
+@pytest.mark.parametrize("name", PACK)
+def test_the_payload_of_an_efi_program_is_unpacked(name: str, tmp_path: Path) -> None:
+    payload = PACK[name]()
+    length = len(payload) - (0 if name == "gzip" else len(LENGTH))  # it does not count what Linux appends
+    kernel = b"MZ\0\0zimg" + struct.pack("<II", 64, length)
+    (tmp_path / "vmlinuz").write_bytes(kernel.ljust(64, b"\0") + payload + b"the end")
+    unpack_kernel(LocalHost(), str(tmp_path / "vmlinuz"), str(tmp_path / "vmlinux"))
+    assert (tmp_path / "vmlinux").read_bytes() == KERNEL
+
+
 @pytest.fixture
 def without_unpackers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     programs = tmp_path / "bin"

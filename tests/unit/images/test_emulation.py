@@ -151,9 +151,20 @@ def test_the_registration_of_a_killed_build_is_removed(monkeypatch: pytest.Monke
     assert registered() == before
 
 
-def test_a_machine_without_an_emulator_is_told_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
+# The second program exists, but with a loader and libraries, which an image does not have.
+@pytest.mark.parametrize("installed", [{}, {"qemu-aarch64": sys.executable}])
+def test_a_machine_without_a_static_emulator_is_told_the_package(
+    monkeypatch: pytest.MonkeyPatch, installed: dict[str, str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", installed.get)
     (problem,) = emulation_problems(ARM64)
     assert problem.what == "qemu-aarch64-static is not installed"
     assert problem.fix == "apt-get install qemu-user-static"
     assert emulation_problems(X86_64) == []
+
+
+@needs_emulator
+def test_a_static_emulator_of_any_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    static = shutil.which("qemu-aarch64-static")
+    monkeypatch.setattr(shutil, "which", {"qemu-aarch64": static}.get)
+    assert emulation_problems(ARM64) == []

@@ -15,10 +15,12 @@ from waiting import ENOUGH_SECONDS as SECONDS
 from waiting import wait_until
 
 from tare.hosts.local import LocalHost
+from tare.model.architecture import ARM64
+from tare.model.errors import TareError
 from tare.model.machine import Facts, Hosts, SshTarget
 from tare.model.trial import Problem
 from tare.runner.machines import _CLIENT_MARK, _KILL_LOADS_SCRIPT, assign_cpus, emulation_cautions
-from tare.runner.prepare import find_unusable
+from tare.runner.prepare import find_unusable, require_architecture
 from tare.runner.sanity_checks import placement_cautions
 
 CPU = "/sys/devices/system/cpu"
@@ -93,6 +95,16 @@ def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> No
     found = find_unusable(suite("good:", 'bad: stack = "confused"').stacks, LocalHost(), lambda _: None)
     assert list(found) == ["bad"]
     assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
+
+
+def test_stacks_for_another_architecture_are_refused_before_anything_is_built() -> None:
+    with pytest.raises(TareError) as refused:
+        require_architecture(suite('a: stack = "uml"', 'b: stack = "qemu-microvm-tcg/qemu"').stacks, ARM64)
+    assert str(refused.value) == (
+        "none of the suite's stacks can run there: a: it runs on x86-64 only, and the machine is arm64; "
+        "b: in the layer qemu-microvm-tcg: it runs on x86-64 only, and the machine is arm64"
+    )
+    require_architecture(suite('a: stack = "uml"', 'b: stack = "native"').stacks, ARM64)
 
 
 # --- The load ends with tare, also where tare is killed outright ---

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from shelf import REDIS, read
 
+from tare.model.architecture import ARM64, X86_64
 from tare.model.image import ImageReference, ImageSpec
 from tare.suites.stacks import StackOverride
 from tare.suites.suite import Suite, parse_suite
@@ -42,7 +44,10 @@ def test_a_stack_has_an_image_of_its_own_which_is_started_as_the_runs(
     suite = parse_suite(versions("", 'image = "docker-archive:2.tar"', image + SQUEEZE), "versions.toml")
     assert own(suite)["old"].apply_to_image(suite.image) == suite.image
     source = ImageReference("docker-archive:", f"{tmp_path}/2.tar", "/key")
-    assert own(suite)["new"].apply_to_image(suite.image) == ImageSpec(source=source, files=(("/srv/a", "/own/a"),))
+    for architecture in (X86_64, ARM64):  # that of the machine under test
+        files = (("/srv/a", "/own/a"),)
+        expected = ImageSpec(source=source, files=files, architecture=architecture)
+        assert own(suite)["new"].apply_to_image(replace(suite.image, architecture=architecture)) == expected
 
 
 def test_the_command_of_a_stack_replaces_that_of_the_service_under_test() -> None:

@@ -45,6 +45,7 @@ from tare.features.fleet.state import (
     save,
     to_document,
 )
+from tare.model.architecture import ARCHITECTURES
 from tare.model.errors import TareError, UsageError, format_os_error
 from tare.model.files import convert_write_errors
 from tare.model.units import format_count
@@ -298,9 +299,15 @@ def _create_fleet(folder: Path, suite: Suite, machines: Inventory) -> Fleet:
 
 def _role_variables(suite: Suite) -> dict[str, Any]:
     """Return the variables of the roles: packages of the suite's technologies, tare's version, and the files."""
-    packages = {package for stack in suite.stacks for layer in stack.layers for package in layer.debian_packages}
+    layers = [layer for stack in suite.stacks for layer in stack.layers]
+    packages = {
+        each.machine: {
+            each.localize(name) for layer in layers if each in layer.architectures for name in layer.debian_packages
+        }
+        for each in ARCHITECTURES.values()
+    }
     return {
-        "tare_engines": sorted(packages),
+        "tare_engines": {machine: sorted(names) for machine, names in packages.items()},
         "tare_requirement": f"tare-bench=={__version__}",
         "tare_files": files_to_upload(suite),
     }

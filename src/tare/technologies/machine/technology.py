@@ -172,6 +172,10 @@ class UserMachine(UserGuest):
         """Return the faults of a kernel and a disk that exist, by their first bytes."""
         architecture, boots = architecture_of(host), not (self.kernel or self.firmware)
         faults: list[tuple[str, user_files.FileFault]] = []
+        if self.devices == "emulated" and not architecture.has_bios:
+            return (
+                Problem(f"the machine that QEMU emulates for {architecture.title} has no AHCI", 'devices = "virtio"'),
+            )
         if boots and not architecture.has_bios:
             return (Problem(f"a disk boots by UEFI on {architecture.title}", user_files.uefi_hint(architecture)),)
         if self.kernel:
@@ -200,10 +204,12 @@ class UserMachine(UserGuest):
         paths = dict(host_paths)
         if self.address == "dhcp":
             monitors.serve_dhcp(launch)
-        if self.monitor_program != QEMU:
-            if self.disk:
-                paths[self.disk] = user_files.copy_disk(host, launch, host_paths[self.disk], self.disk_format)
-            if self.kernel and user_files.is_compressed_linux(user_files.read_header(host, self.kernel, self.name)):
+        is_qemu = self.monitor_program == QEMU
+        if self.disk and not is_qemu:
+            paths[self.disk] = user_files.copy_disk(host, launch, host_paths[self.disk], self.disk_format)
+        if self.kernel:
+            header = user_files.read_header(host, self.kernel, self.name)
+            if user_files.is_efi_zboot(header) or (user_files.is_compressed_linux(header) and not is_qemu):
                 paths[self.kernel] = str(launch.folder / "vmlinux")
                 boot_media.unpack_kernel(host, host_paths[self.kernel], paths[self.kernel])
         if self.has_seed:
