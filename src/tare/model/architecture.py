@@ -1,7 +1,7 @@
 """Processor architectures: the names of programs, packages and devices that differ between x86-64 and arm64 machines.
 
 Elsewhere, programs and packages have their names on x86-64; `Architecture.localize` translates them. A technology that
-runs on one architecture only has names of its own.
+runs on one architecture only may have other names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Architecture:
 
     - `machine` is the kernel's name (`uname -m`), `debian` that of Debian, of Go and of OCI images, `title` that in
       messages. `elf` is the machine number in ELF files.
-    - QEMU's program is `qemu`, and the machine that it emulates for guests with a kernel of their own is `board`.
+    - QEMU's program is `qemu`, and the machine that it emulates for guests that boot tare's kernel is `board`.
     - `console` is the serial port of such a machine in Linux; `early_console` has the words of the kernel's command
       line that print there from the start.
     - `libvirt_features` are the features of such a machine in libvirt's XML.

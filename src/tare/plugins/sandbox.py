@@ -19,7 +19,6 @@ from tare.plugins.instance import Instance
 from tare.plugins.technology import CLEAN_ENVIRONMENT_OPTIONS, INIT, LaunchRequest, first_line
 
 _MAX_PROCESSES = 32768  # as `set_limits` of programs/conditions.h has it on bare metal
-_READY_TIMEOUT_SECONDS = 20.0  # from the command that starts `init` to its readiness message
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,10 @@ class InstanceSandbox:
 
 
 @contextmanager
-def start_init(host: Host, *command: str) -> Iterator[Process]:
+def start_init(host: Host, launch: LaunchRequest, *command: str) -> Iterator[Process]:
     """Context manager: run a command that starts `init` and ends with it; yield its process when `init` is ready."""
     with host.spawn(*command, die_with_parent=True) as process:
-        process.read_line(_READY_TIMEOUT_SECONDS)
+        process.read_line(launch.start_timeout_seconds)
         yield process
 
 

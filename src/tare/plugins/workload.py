@@ -69,7 +69,7 @@ class MeasurementContext:
     def require_starter(self, name: str) -> InstanceStarter:
         """Return the starter of extra instances; raises TrialFailed, with the workload's `name`, if there is none."""
         if self.instance_starter is None:
-            raise TrialFailed(f"{name} starts extra instances", "this is a bug: it has a single round")
+            raise TrialFailed(f"{name} starts extra instances", "this is a bug: it must have a single round")
         return self.instance_starter
 
 

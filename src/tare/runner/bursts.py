@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 from tare.hosts.host import Host
 from tare.model.errors import TrialFailed, to_tare_error
 from tare.model.lifecycle import Burst, BurstStart
 from tare.runner.context import InstanceSpec, RunContext
-from tare.runner.layers import combine_layers, start_stack
+from tare.runner.layers import StartGate, combine_layers, start_stack
 from tare.runner.trial_log import TrialLog
 from tare.telemetry.procfs import parse_cpu_total
 
@@ -26,48 +27,108 @@ _REST_SECONDS = 0.1
 def run_burst(context: RunContext, specs: Sequence[InstanceSpec], stagger_seconds: float) -> Burst:
     """Request an instance of each specification together, and remove all of them when they have answered or failed.
 
-    Each start runs in a separate thread. All threads wait right before their request until the others are there, so
-    that the work before a request does not spread the requests. They do not wait for a start that has failed before.
+    Each start runs in a separate thread. With a stagger, each is requested so much later than the one before.
     """
     time.sleep(_REST_SECONDS)
-    at_release = list[float]()
-    gate = threading.Barrier(len(specs), action=lambda: at_release.append(_read_cpu_seconds(context.host)))
+    meeting = _Meeting(len(specs), lambda: _read_cpu_seconds(context.host), stagger_seconds)
     # The threads have ended before `exits` unwinds: what they start later would stay.
     with context.ledger.undo_in_background(), ExitStack() as exits, ThreadPoolExecutor(len(specs)) as pool:
         opened = [exits.enter_context(ExitStack()) for _ in specs]
         try:
             starts = [
-                pool.submit(_start, context, spec, opened[number], gate, number * stagger_seconds)
+                pool.submit(_start, context, spec, opened[number], _BurstGate(meeting, number))
                 for number, spec in enumerate(specs)
             ]
             wait(starts)
-        except BaseException:  # Ctrl-C: those that wait for others need not wait any longer
-            gate.abort()
+        except BaseException:  # Ctrl-C: those that wait need not wait any longer, and must not start
+            meeting.cancel()
             raise
-        used_seconds = _read_cpu_seconds(context.host) - at_release[0] if at_release else 0.0
+        used_seconds = _read_cpu_seconds(context.host) - meeting.cpu_seconds if meeting.cpu_seconds else 0.0
         return Burst(tuple(each.result() for each in starts), used_seconds)
 
 
-def burst_timeout_seconds(single_seconds: float, count: int, stagger_seconds: float) -> float:
-    """Return the time-out of each start in a burst: all may share a CPU, and its clock runs before the requests."""
-    return single_seconds * count + stagger_seconds * count + GATE_SECONDS
+class _Meeting:
+    """The threads of a burst wait for each other twice, so that the work before a request does not spread requests.
+
+    The first time is before the probes start: a probe that has waited long asks less often. The second time, without a
+    stagger, is right before the requests. Threads do not wait for a start that has failed before. `cpu_seconds` is the
+    CPU time that the machine had used when the first instance was requested, 0 before.
+    """
+
+    def __init__(self, count: int, read_cpu_seconds: Callable[[], float], stagger_seconds: float) -> None:
+        self.stagger_seconds = stagger_seconds
+        self.cpu_seconds = 0.0
+        self._read_cpu_seconds = read_cpu_seconds
+        last = not stagger_seconds
+        self._before_probes = threading.Barrier(count, action=None if last else self._release)
+        self._before_requests = threading.Barrier(count, action=self._release)
+        self._cancelled = threading.Event()
+
+    def _release(self) -> None:
+        self.cpu_seconds = self._read_cpu_seconds()
+
+    def meet_before_probe(self, delay_seconds: float) -> None:
+        """Wait for the others, then for the delay; raises TrialFailed if the burst was cancelled."""
+        self._meet(self._before_probes)
+        if self._cancelled.wait(delay_seconds):
+            raise TrialFailed("the burst was interrupted", "run it again")
+
+    def meet_before_request(self) -> None:
+        """Wait for the others unless they have a stagger; raises TrialFailed if the burst was cancelled."""
+        if not self.stagger_seconds:
+            self._meet(self._before_requests)
+
+    def _meet(self, barrier: threading.Barrier) -> None:
+        with suppress(threading.BrokenBarrierError):  # another start has failed before
+            barrier.wait(GATE_SECONDS)
+        if self._cancelled.is_set():
+            raise TrialFailed("the burst was interrupted", "run it again")
+
+    def abandon(self) -> None:
+        """Let nobody wait for this thread, whose start has failed."""
+        self._before_probes.abort()
+        self._before_requests.abort()
+
+    def cancel(self) -> None:
+        """Let all threads that have not requested their instance fail."""
+        self._cancelled.set()
+        self.abandon()
 
 
-def _start(
-    context: RunContext, spec: InstanceSpec, exits: ExitStack, gate: threading.Barrier, delay_seconds: float
-) -> BurstStart:
+@dataclass
+class _BurstGate:
+    """What the start with this number waits for."""
+
+    meeting: _Meeting
+    number: int
+    _passed: bool = False
+
+    def pass_before_probe(self) -> None:
+        """Wait until all are prepared, and for the turn of this start."""
+        if not self._passed:
+            self._passed = True
+            self.meeting.meet_before_probe(self.number * self.meeting.stagger_seconds)
+
+    def pass_before_request(self) -> None:
+        """Wait until all have their probe."""
+        self.pass_before_probe()
+        self.meeting.meet_before_request()
+
+
+def burst_timeout_seconds(single_seconds: float, count: int) -> float:
+    """Return the time-out of each start in a burst: all may share a CPU, and its clock runs while probes start."""
+    return single_seconds * count + GATE_SECONDS
+
+
+def _start(context: RunContext, spec: InstanceSpec, exits: ExitStack, gate: _BurstGate) -> BurstStart:
     """Start an instance, which `exits` removes. Plug-ins may raise anything: every error is the reason of a failure."""
-
-    def wait_for_others() -> None:
-        with suppress(threading.BrokenBarrierError):  # another start has failed before its request
-            gate.wait(GATE_SECONDS)
-        time.sleep(delay_seconds)
-
     log = TrialLog()
     try:
-        exits.enter_context(start_stack(context, spec, log, wait_for_others))
+        exits.enter_context(
+            start_stack(context, spec, log, StartGate(gate.pass_before_probe, gate.pass_before_request))
+        )
     except Exception as error:  # noqa: BLE001 - see above
-        gate.abort()
+        gate.meeting.abandon()
         return BurstStart(None, str(to_tare_error(error)))
     moments = {mark.name: mark.seconds for mark in log.marks}
     return BurstStart(moments["ready"] - moments["requested"])

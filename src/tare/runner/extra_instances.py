@@ -7,6 +7,7 @@ machine's counter of killed processes is used, which includes all groups.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -194,7 +195,9 @@ class ExtraInstances(InstanceStarter):
             @contextmanager
             def restore() -> Iterator[ExtraInstance]:
                 identify().require_equal(host, folder)
-                with self._start(replace(spec, snapshot=folder), workload) as restored:
+                # As long as any start may take: to read much memory takes longer than a start.
+                restored_spec = replace(spec, snapshot=folder, start_timeout_seconds=math.inf)
+                with self._start(restored_spec, workload) as restored:
                     yield restored
 
             disk_bytes = context.ledger.setup_helper.bytes_below(folder)
@@ -240,7 +243,7 @@ class ExtraInstances(InstanceStarter):
         self._require_slots()
         with ExitStack() as exits:
             specs = [self._take_free_slot(exits, self.memory_limit_bytes) for _ in range(count)]
-            seconds = burst_timeout_seconds(specs[0].start_timeout_seconds, count, stagger_seconds)
+            seconds = burst_timeout_seconds(specs[0].start_timeout_seconds, count)
             return run_burst(
                 self.context, [replace(spec, start_timeout_seconds=seconds) for spec in specs], stagger_seconds
             )

@@ -97,6 +97,21 @@ class StartedLayer:
 StartedLayers = tuple[StartedLayer, ...]
 
 
+@dataclass(frozen=True)
+class StartGate:
+    """What the start of an instance waits for, such as the other instances of a burst.
+
+    `before_probe` is called right before the client's probe starts, whose time-out then does not contain the wait, and
+    `before_request` right before the request. Some technologies start the probe after the request.
+    """
+
+    before_probe: Callable[[], None] = lambda: None
+    before_request: Callable[[], None] = lambda: None
+
+
+_NO_GATE = StartGate()
+
+
 def combine_layers(parts: StartedLayers) -> Instance:
     """Return a stack as one instance: with the innermost layer's inside and address, and the outermost's footprint."""
     outermost, innermost = parts[0].instance, parts[-1].instance
@@ -126,12 +141,12 @@ def list_hosts_with_kernels(parts: StartedLayers, outermost: StartedLayer) -> It
 
 @contextmanager
 def start_stack(
-    context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
+    context: RunContext, spec: InstanceSpec, log: TrialLog, gate: StartGate = _NO_GATE
 ) -> Iterator[StartedLayers]:
     """Context manager: start the layers of a stack, the outermost first, and wait for the readiness of each.
 
-    `before_request` is called right before the start of the outermost layer. Yield the layers, the outermost first.
-    Raises TrialFailed or Unavailable; in a nested stack, the message names the layer.
+    The outermost layer waits at the `gate`. Yield the layers, the outermost first. Raises TrialFailed or Unavailable;
+    in a nested stack, the message names the layer.
     """
     technology, nested = spec.technology, len(spec.stack) > 1
     if technology.provisions_machine:
@@ -143,7 +158,7 @@ def start_stack(
     with ExitStack() as exits:
         try:
             with prefix_errors(technology, nested=nested or spec.parent_ready_at is not None):
-                instance = exits.enter_context(start_layer(context, here, log, before_request))
+                instance = exits.enter_context(start_layer(context, here, log, gate))
         finally:
             _name_by_layer(log, before, technology.name, outermost=before == 0, innermost=not nested)
         ready = log.marks[-1].seconds
@@ -220,7 +235,7 @@ def start_timeout_seconds(technology: Technology, level: int, cautions: Iterable
 
 @contextmanager
 def start_layer(
-    context: RunContext, spec: InstanceSpec, log: TrialLog, before_request: Callable[[], None] | None = None
+    context: RunContext, spec: InstanceSpec, log: TrialLog, gate: StartGate = _NO_GATE
 ) -> Iterator[Instance]:
     """Context manager: start the outermost layer of a stack, and wait until it is ready for the client."""
     technology, network = spec.technology, context.network.with_slot(spec.slot)
@@ -228,12 +243,13 @@ def start_layer(
     service_ports = dict.fromkeys((*((spec.port,) if spec.port else ()), *spec.extra_ports))
     ports = (READINESS_PORT, *service_ports) if len(spec.stack) == 1 else (outer_port(context),)
     probes: list[Process] = []
-    timeline = StartTimeline(technology=technology.name, before_request=before_request)
+    timeline = StartTimeline(technology=technology.name, before_request=gate.before_request)
     usual_seconds = start_timeout_seconds(technology, network.level, context.hosts.placement.cautions)
     seconds = min(usual_seconds, spec.start_timeout_seconds)
     with context.ledger.undo_in_background(), ExitStack() as exits:
 
         def probe(address: str, port: int | None = None) -> None:
+            gate.before_probe()
             argv = (PROBE, address, str(port or ports[0]), f"{seconds:g}", *(("connect",) if port else ()))
             probes.append(exits.enter_context(context.client.spawn(*argv)))
 

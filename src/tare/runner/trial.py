@@ -26,7 +26,14 @@ from tare.plugins.workload import MeasurementContext, Workload
 from tare.runner.context import InstanceSpec, RunContext
 from tare.runner.extra_instances import ExtraInstances, measure_layer_costs, measure_layer_footprint
 from tare.runner.inside_check import InsideCheck
-from tare.runner.layers import StartedLayer, StartedLayers, find_layer_on_machine, list_hosts_with_kernels, start_stack
+from tare.runner.layers import (
+    StartedLayer,
+    StartedLayers,
+    StartGate,
+    find_layer_on_machine,
+    list_hosts_with_kernels,
+    start_stack,
+)
 from tare.runner.sanitize import drop_unserializable, redact_secrets
 from tare.runner.sanity_checks import (
     GuestClockCheck,
@@ -162,7 +169,9 @@ class TrialRun:
             cold.begin()
         before, exits = len(log.cautions), ExitStack()
         self._open.push(exits)  # until the start has succeeded
-        layers = exits.enter_context(start_stack(context, self.spec, log, cold.begin if cold else None))
+        layers = exits.enter_context(
+            start_stack(context, self.spec, log, StartGate(before_request=cold.begin) if cold else StartGate())
+        )
         self._running = RunningInstance(layers, exits.pop_all(), tuple(log.commands), tuple(log.cautions[before:]))
         return cold.read_bytes() if cold else None
 

@@ -58,7 +58,9 @@ class Bubblewrap(Technology):
             launch.ledger.setup_helper.run_steps(*system_steps(sandbox.root, sandbox.group.mounts))
             enter = sandbox.enter_prefix("-n", f"/run/netns/{network}")
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *enter, *_bwrap(sandbox), *launch.init_command(address)))
+            process = stack.enter_context(
+                start_init(host, launch, *enter, *_bwrap(sandbox), *launch.init_command(address))
+            )
             inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
             yield sandbox.describe_instance(inside, address, self.network_path)

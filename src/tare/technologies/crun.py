@@ -137,7 +137,7 @@ class Crun(Technology, Snapshots):
                 yield sandbox.describe_instance(None, address, self.network_path, **proof)
                 return
             run = (*sandbox.group.join, *command, "run", "--bundle", str(launch.folder), launch.name)
-            runtimes.append(runtime := stack.enter_context(start_init(host, *run)))
+            runtimes.append(runtime := stack.enter_context(start_init(host, launch, *run)))
             inside = ExecHost(host, *launch.open_files_prefix, *command, "exec", launch.name)
             stack.enter_context(inside.attach_stream(runtime))
             instance = sandbox.describe_instance(inside, address, self.network_path, **proof)
@@ -158,7 +158,8 @@ def _await_end(runtime: Process) -> None:
     deadline = time.monotonic() + SNAPSHOT_SECONDS
     while runtime.is_running():
         if time.monotonic() > deadline:
-            raise TrialFailed(f"the runtime has not ended {SNAPSHOT_SECONDS:g} s after its snapshot")
+            what = f"the runtime has not ended {SNAPSHOT_SECONDS:g} s after its snapshot"
+            raise TrialFailed(what, "leave this stack out of workloads that take snapshots")
         time.sleep(0.01)
 
 

@@ -71,7 +71,8 @@ class CrunWasm(Unikernel):
             return missing
         if _FEATURE not in host.run(_CRUN, "--version", timeout=10, check=False).text:
             return (Problem("this crun cannot run WebAssembly", _FIX, missing="program"),)
-        if _LIBRARY not in host.run("ldconfig", "-p", timeout=10, check=False).text:
+        # Ordinary users, who may ask `tare doctor`, do not have the folder of ldconfig in their PATH.
+        if _LIBRARY not in host.run("sh", "-c", "PATH=$PATH:/usr/sbin:/sbin ldconfig -p", timeout=10, check=False).text:
             return (Problem.from_packages("WasmEdge is not installed", "libwasmedge0"),)
         return ()
 

@@ -64,7 +64,7 @@ class Lxc(Technology):
             launch.timeline.mark("started")
             start = ("lxc-execute", *select, "--rcfile", f"{home}/config", "--logfile", f"{home}/log")
             command = (*sandbox.group.join, *start, "--", *launch.init_command(address))
-            process = stack.enter_context(start_init(host, *command))
+            process = stack.enter_context(start_init(host, launch, *command))
             attach = ("lxc-attach", *select, "--rcfile", f"{home}/config", "--clear-env")
             inside = ExecHost(host, *launch.open_files_prefix, *attach, "--")
             stack.enter_context(inside.attach_stream(process))

@@ -77,7 +77,7 @@ class Native(Technology):
             )
             launch.timeline.mark("requested")
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *enter, *launch.init_command(address)))
+            process = stack.enter_context(start_init(host, launch, *enter, *launch.init_command(address)))
             inside = ExecHost(host, *enter)
             stack.enter_context(inside.attach_stream(process))
             yield sandbox.describe_instance(inside, address, self.network_path)

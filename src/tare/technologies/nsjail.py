@@ -94,7 +94,7 @@ class Nsjail(Technology):
             enter = sandbox.enter_prefix("-n", f"/run/netns/{network}")
             command = (*enter, "nsjail", "--config", path, "--", *launch.init_command(address))
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *command))
+            process = stack.enter_context(start_init(host, launch, *command))
             inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
             yield sandbox.describe_instance(inside, address, self.network_path)

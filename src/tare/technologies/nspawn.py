@@ -92,7 +92,7 @@ class Nspawn(Technology):
             limit = f"--rlimit=RLIMIT_NOFILE={launch.limits.open_files}"
             volume = (f"--bind={sandbox.volume}:{VOLUME}",) if sandbox.volume else ()
             command = (*sandbox.group.join, *nspawn, *options, limit, *volume, "--", *launch.init_command(address))
-            process = stack.enter_context(start_init(host, *command))
+            process = stack.enter_context(start_init(host, launch, *command))
             inside = sandbox.enter_namespaces(host)
             stack.enter_context(inside.attach_stream(process))
             yield sandbox.describe_instance(inside, address, self.network_path, systemd=launch.version(self, host))

@@ -70,7 +70,8 @@ setpriv --reuid "$1" --regid "$1" --init-groups test -w /dev/net/tun || {
 _REMOVE_USER = """
 if uid=$(id -u "$1" 2>/dev/null); then
     for attempt in $(seq 200); do
-        pkill -KILL -U "$uid" || break
+        pkill -KILL -U "$uid"
+        [ $? != 1 ] || break
         sleep 0.05
     done
     rm -f "/dev/shm/libpod_rootless_lock_$uid"
@@ -110,7 +111,7 @@ class PodmanRootless(Podman):
     @property
     def tools(self) -> Mapping[str, str]:
         """Podman, the program that sets ID maps, the network program, and the tool that makes the user."""
-        more = {"newuidmap": "uidmap", "slirp4netns": "slirp4netns", "useradd": "passwd"}
+        more = {"newuidmap": "uidmap", "slirp4netns": "slirp4netns", "useradd": "passwd", "pkill": "procps"}
         return {**super().tools, **more}
 
     def engine_problems(self, host: Host) -> tuple[Problem, ...]:

@@ -23,7 +23,7 @@ from tare.plugins.technology import SNAPSHOT_SECONDS, LaunchRequest, find_missin
 
 _MEMORY, _DISK = "memory", "disk.qcow2"  # files of a snapshot
 # Saves the machine's memory and devices through QEMU's monitor, and ends QEMU. The monitor takes the next command when
-# the machine is saved. Arguments: the path of the monitor's pipes, the file.
+# the machine is saved. Arguments: the path of the monitor's pipes, the file as a word of a shell.
 _SAVE = r"""
 cat "$1.out" >"$1.log" &
 printf 'migrate "exec:cat >%s"\ninfo migrate\nquit\n' "$2" >"$1.in"
@@ -95,7 +95,7 @@ class Qemu(monitors.DirectBoot, Snapshots):
             instance = resources.await_boot(console, disk, self.network_path, **proof)
 
             def take_snapshot(folder: str) -> None:
-                host.run("sh", "-c", _SAVE, "sh", monitor, f"{folder}/{_MEMORY}", timeout=SNAPSHOT_SECONDS)
+                host.run("sh", "-c", _SAVE, "sh", monitor, shlex.quote(f"{folder}/{_MEMORY}"), timeout=SNAPSHOT_SECONDS)
                 host.run("cp", "--sparse=always", disk, f"{folder}/{_DISK}", timeout=SNAPSHOT_SECONDS)
 
             yield replace(self._with_kvm(host, instance), take_snapshot=take_snapshot)

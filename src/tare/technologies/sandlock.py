@@ -113,7 +113,7 @@ class Sandlock(Technology):
             )
             command = (*_WITH_PROGRAM, *enter, "/proc/self/fd/3", "run", *_POLICY, "--")
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *command, *launch.init_command(address)))
+            process = stack.enter_context(start_init(host, launch, *command, *launch.init_command(address)))
             inside = ExecHost(host, *command)
             stack.enter_context(inside.attach_stream(process))
             yield sandbox.describe_instance(inside, address, self.network_path)

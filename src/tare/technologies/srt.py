@@ -178,7 +178,7 @@ class Srt(Technology):
             srt = (*programs.command(programs.node), _FOLDER + programs.srt, "--settings", f"{_FOLDER}/settings.json")
             init = shlex.join(("exec", "env", "-i", *ENVIRONMENT, *launch.init_command(address)))
             launch.timeline.mark("started")
-            process = stack.enter_context(start_init(host, *outer, *srt, "-c", f"cd / && {init}"))
+            process = stack.enter_context(start_init(host, launch, *outer, *srt, "-c", f"cd / && {init}"))
             inside = sandbox.enter_namespaces(host)
             _protect(inside)
             stack.enter_context(inside.attach_stream(process))
@@ -191,7 +191,7 @@ def _protect(inside: Host) -> None:
     """Protect /proc and /sys as on bare metal: as root, programs could change the machine's settings there."""
     answer = inside.run("/usr/lib/tare/setup_helper", timeout=20, input=b"protect /\nend 1\n").text.strip()
     if not answer.startswith("done "):
-        raise TrialFailed(f"the instance's /proc: {answer}")
+        raise TrialFailed(f"the instance's /proc: {answer}", "`tare show` has the commands of the start")
 
 
 def parse_programs(text: str) -> Programs:

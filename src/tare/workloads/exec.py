@@ -8,7 +8,8 @@ Guests that boot tare's image are reached by a new SSH connection for each comma
 time.
 
 A program on the host that the instance runs on starts the tool and waits for its end. It takes a third of a millisecond
-on bare metal. A turn runs commands one after the other, until there are `commands` or `duration` is over.
+on bare metal. The first turn runs commands one after the other, until there are `commands` or `duration` is over; the
+others run as many, so that all turns have the same percentiles.
 
 Settings: `command`, a list of words or a line; `commands` and `duration` of a turn.
 """
@@ -19,7 +20,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -87,13 +88,19 @@ class Exec(Workload):
         with _open_command_prefix(inside, outer, setup.instance.address) as prefix:
             # ssh joins its words by spaces, and the guest's shell splits them again.
             argv = (*prefix, *((shlex.join(words),) if isinstance(inside, AgentHost) else words))
+            count = 0
             for _ in range(_TURNS):
-                yield self._run_turn(outer, argv)
+                began = time.monotonic()
+                seconds = self._run_turn(outer, argv, count)
+                yield RawOutput(_LABEL, argv, format_durations(seconds), time.monotonic() - began)
+                count = len(seconds)
 
-    def _run_turn(self, outer: OuterHost, argv: tuple[str, ...]) -> RawOutput:
-        """Run the commands of a turn; return their durations."""
+    def _run_turn(self, outer: OuterHost, argv: tuple[str, ...], count: int) -> Sequence[float]:
+        """Run `count` commands, or with 0 as many as a turn may have; return the duration of each in seconds."""
         began, seconds = time.monotonic(), list[float]()
-        while len(seconds) < self.commands and (not seconds or time.monotonic() - began < self.duration):
+        while len(seconds) < (count or self.commands):
+            if seconds and not count and time.monotonic() - began >= self.duration:
+                break
             output = outer.host.run(f"{outer.programs}/rusage", *argv, timeout=_COMMAND_SECONDS)
             usage = _USAGE.search(output.text)
             if usage is None or usage["code"] != "0":
@@ -101,7 +108,7 @@ class Exec(Workload):
                 errors = last_lines(output.stderr.decode("utf-8", "replace").strip()) or "it printed no error"
                 raise TrialFailed(f"{argv[0]}: exit code {code}: {errors}", "run the command by hand", output)
             seconds.append(float(usage["seconds"]))
-        return RawOutput(_LABEL, argv, format_durations(seconds), time.monotonic() - began)
+        return seconds
 
     def parse(self, raw: Sequence[RawOutput]) -> Sequence[Value]:
         """Return the percentiles of a turn's commands; raises TrialFailed for other output."""
@@ -125,6 +132,8 @@ def _open_command_prefix(inside: Host, outer: OuterHost, address: str | None) ->
         return
     key = f"{outer.folder}/{_KEY_FILE}"
     prefix = (*_CLIENT, "-i", key, f"root@{address}")
+    if inside.run("test", "-x", _SERVER[0], timeout=_READY_SECONDS, check=False).exit_code:
+        raise TrialFailed("the guest has no SSH server", "add openssh-server to the image: exec in guests needs it")
     try:
         outer.host.run(*_MAKE_KEY, key, timeout=_READY_SECONDS)
         inside.run(*_MAKE_KEY, _HOST_KEY, timeout=_READY_SECONDS)
@@ -135,12 +144,13 @@ def _open_command_prefix(inside: Host, outer: OuterHost, address: str | None) ->
             while outer.host.run(*prefix, "true", timeout=_READY_SECONDS, check=False).exit_code:
                 if time.monotonic() > deadline or not server.is_running():
                     what = f"no SSH connection to the guest: {last_lines(server.errors()) or 'sshd printed nothing'}"
-                    raise TrialFailed(what, "foreign images need openssh-server for exec in guests")
+                    raise TrialFailed(what, "`tare show` has the guest's last output")
                 time.sleep(0.05)
             yield prefix
     finally:
         outer.host.run("rm", "-f", key, f"{key}.pub", timeout=_READY_SECONDS)
-        inside.run("rm", "-f", _HOST_KEY, f"{_HOST_KEY}.pub", _KEYS_INSIDE, timeout=_READY_SECONDS)
+        with suppress(TrialFailed):  # the guest may have ended, which would hide why
+            inside.run("rm", "-f", _HOST_KEY, f"{_HOST_KEY}.pub", _KEYS_INSIDE, timeout=_READY_SECONDS)
 
 
 def _enter_prefix(inside: Host) -> tuple[str, ...]:

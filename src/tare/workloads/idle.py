@@ -65,7 +65,7 @@ class Idle(Workload):
     def measure(self, setup: MeasurementContext) -> Iterator[RawOutput]:
         """Wait, then read the footprint of the instance; raises TrialFailed if the host does not report it."""
         if setup.instance_starter is None:
-            raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it has a single round")
+            raise TrialFailed("idle asks for the cost of all instances", "this is a bug: it must have a single round")
         setup.client.run("sleep", f"{self.settle:g}", timeout=self.settle + 30)
         found = setup.instance_starter.measure_footprint()
         if found.memory_bytes is None:

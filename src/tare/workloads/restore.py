@@ -126,7 +126,7 @@ class Restore(Workload):
     def _warm_up(self, setup: MeasurementContext, source: ExtraInstance) -> None:
         """Start and fill the server of the snapshot's source, and request all values once."""
         self._start_server(source)
-        with self._ask(setup, server_address(source.setup), is_new=True) as client:
+        with self._ask(setup, server_address(source.setup), fills=True) as client:
             self._read_ends(client)
 
     def _time_start(
@@ -135,7 +135,7 @@ class Restore(Workload):
         """Start an instance while a client waits for its answers; return the seconds since the request."""
         start = snapshot.restore if is_restored else snapshot.start_cold
         began = time.monotonic()
-        with self._ask(setup, snapshot.address, is_new=not is_restored) as client, start() as instance:
+        with self._ask(setup, snapshot.address, fills=not is_restored) as client, start() as instance:
             if not is_restored:
                 self._start_server(instance)
             requested = next(mark.seconds for mark in instance.setup.timeline if mark.name == "requested")
@@ -153,10 +153,10 @@ class Restore(Workload):
         inside.run(*argv, timeout=self._answer_seconds)
 
     @contextmanager
-    def _ask(self, setup: MeasurementContext, address: str, *, is_new: bool) -> Iterator[Process]:
-        """Context manager: start the client, which fills a new server of Redis first; yield it when it waits."""
+    def _ask(self, setup: MeasurementContext, address: str, *, fills: bool) -> Iterator[Process]:
+        """Context manager: start the client, which `fills` Redis first; yield it when it waits for the server."""
         size = _VALUE_BYTES if self.server == "redis" else _PYTHON_VALUE_BYTES
-        filling = ("fill",) if is_new and self.server == "redis" else ()
+        filling = ("fill",) if fills and self.server == "redis" else ()
         words = (address, str(_PORT), f"{self._answer_seconds:g}", str(self._keys), str(size))
         with setup.client.spawn(_PYTHON, str(_SCRIPT_THERE), "ask", *words, *filling) as client:
             if (line := client.read_line(self._answer_seconds).text) != "waiting":

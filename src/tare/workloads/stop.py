@@ -1,8 +1,9 @@
 """Stop: the time from the request to end an instance until nothing of it is left.
 
 Each measurement stops a fresh instance without a server. The request closes the standard input of the instance's main
-process, which then exits. The time ends when all processes of the instance are gone, and with them its network
-namespace and its mounts. It includes the steps by which tare removes what it made for the instance: bare metal
+process, which then exits; an engine is told to remove the container, and the monitor of a guest is killed. The time
+ends when all processes of the instance are gone, and the network namespace and the mounts that tare made for it; not
+those that an engine names and removes by itself. It includes the steps by which tare removes what it made: bare metal
 (`native`) shows how long these take.
 
 Settings: `stops`, the maximum number of stops in a block.

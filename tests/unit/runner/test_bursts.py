@@ -98,7 +98,7 @@ def test_an_instance_that_does_not_start_is_reported_and_stops_no_other(tmp_path
 
 
 def test_starts_in_a_burst_get_the_time_of_all_that_share_a_cpu() -> None:
-    assert bursts.burst_timeout_seconds(10.0, 16, 1.0) == 16 * 11.0 + bursts.GATE_SECONDS
+    assert bursts.burst_timeout_seconds(10.0, 16) == 160.0 + bursts.GATE_SECONDS
 
 
 def test_staggered_instances_are_requested_one_after_the_other(tmp_path: Path) -> None:
@@ -107,6 +107,22 @@ def test_staggered_instances_are_requested_one_after_the_other(tmp_path: Path) -
     first, second, third = technology.requests
     assert second - first > 0.05
     assert third - second > 0.05
+
+
+def test_an_interrupt_ends_a_staggered_burst_before_the_later_requests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(_: Sequence[futures.Future[BurstStart]]) -> None:
+        time.sleep(0.2)  # the first is requested at once, the next one in a minute
+        raise KeyboardInterrupt
+
+    technology, began = Together(), time.monotonic()
+    monkeypatch.setattr(bursts, "wait", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        starter(tmp_path, technology).start_burst(3, 60.0)
+    assert time.monotonic() - began < 30
+    assert len(technology.requests) <= 1
+    assert technology.alive == []
 
 
 def test_a_burst_that_is_interrupted_ends_when_its_starts_have_ended(

@@ -97,7 +97,7 @@ def test_a_plug_in_with_a_bug_where_it_is_asked_costs_only_its_own_stack() -> No
     assert found["bad"][0].what.startswith("ValueError: invalid literal for int() with base 10: 'none' (fakes.py, line")
 
 
-def test_stacks_for_another_architecture_are_refused_before_anything_is_built() -> None:
+def test_a_suite_for_another_architecture_is_refused_before_a_build() -> None:
     with pytest.raises(TareError) as refused:
         require_architecture(suite('a: stack = "uml"', 'b: stack = "qemu-microvm-tcg/qemu"').stacks, ARM64)
     assert str(refused.value) == (

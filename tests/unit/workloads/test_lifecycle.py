@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import pytest
 from setups import Answer, Inside, OneByOne, running_in
@@ -75,6 +76,22 @@ def test_a_turn_of_commands_ends_after_its_duration() -> None:
     assert [len(json.loads(each.text)) for each in raw] == [1, 1, 1]
 
 
+def test_the_turns_of_a_trial_have_as_many_commands_as_its_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first turn ends after 2 s with 16 commands; the later ones, which are slower, would end before."""
+    now, calls = [0.0], [0]
+
+    def run(_: tuple[str, ...]) -> str:
+        calls[0] += 1
+        now[0] += 0.126 if calls[0] <= 16 else 0.2
+        return USAGE.format("0.126", 0)
+
+    monkeypatch.setattr("tare.workloads.exec.time", SimpleNamespace(monotonic=lambda: now[0]))
+    host = machine(run)
+    raw = exec_outputs(host, ExecHost(host, "podman", "exec", "x"), Exec())
+    assert [len(json.loads(each.text)) for each in raw] == [16, 16, 16]
+    assert {tuple(value.metric for value in Exec().parse([each])) for each in raw} == {("p50", "p95")}
+
+
 @pytest.mark.parametrize("code", [1, 127])
 def test_a_command_that_fails_inside_fails_the_trial_with_its_message(code: int) -> None:
     host = machine(lambda argv: Output(argv, 0, USAGE.format("0.05", code).encode(), b"no such thing\n", 0.1))
@@ -98,16 +115,16 @@ class Program(StandInProcess):
 class Guest(AgentHost):
     """A guest that boots tare's image, in which a server of SSH may run."""
 
-    def __init__(self, machine: Host, *, runs: bool = True) -> None:
+    def __init__(self, machine: Host, *, runs: bool = True, has_server: bool = True) -> None:
         super().__init__(machine, "guest_exec", "198.18.0.10")
-        self.runs = runs
+        self.runs, self.has_server = runs, has_server
         self.written: dict[str, str] = {}
         self.calls: list[tuple[str, ...]] = []
 
     def run(self, *argv: str, timeout: float, input: object = b"", check: bool = True) -> Output:  # noqa: A002
         del timeout, input, check
         self.calls.append(argv)
-        return Output(argv, 0, b"", b"", 0.0)
+        return Output(argv, int(argv[0] == "test" and not self.has_server), b"", b"", 0.0)
 
     def write(self, path: str, text: str) -> None:
         self.written[path] = text
@@ -142,7 +159,15 @@ def test_a_guest_whose_ssh_server_ends_fails_the_trial() -> None:
     host = machine(lambda argv: Output(argv, 255 if argv[0] == "ssh" else 0, b"", b"", 0.1))
     with pytest.raises(TrialFailed, match="no SSH connection to the guest") as failure:
         exec_outputs(host, Guest(host, runs=False), Exec())
+    assert "tare show" in failure.value.hint
+
+
+def test_an_image_without_an_ssh_server_is_named() -> None:
+    host = machine(lambda _: "")
+    with pytest.raises(TrialFailed, match="the guest has no SSH server") as failure:
+        exec_outputs(host, Guest(host, has_server=False), Exec())
     assert "openssh-server" in failure.value.hint
+    assert host.calls == []
 
 
 def test_exec_needs_the_host_of_the_instance() -> None:
