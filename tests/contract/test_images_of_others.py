@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+from marks import slow
 from oci_made import file, folder, layer, layout, link
 from own_testbed import spec_of
 
@@ -211,7 +212,8 @@ def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed
             assert min(value.value for value in workload.parse((raw,)) if value.metric in ("time", "memory")) > 0
 
 
-@pytest.mark.parametrize("name", SERVERS)
+# qemu-microvm-tcg needs modules of tare's kernel before the disk is there.
+@pytest.mark.parametrize("name", [*SERVERS, *slow(["qemu-microvm-tcg"], ["qemu-microvm-tcg"])])
 def test_the_server_answers_everywhere_with_the_same_user_and_environment(
     name: str, server: Image, testbed: RunContext
 ) -> None:

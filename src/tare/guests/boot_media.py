@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from tare.guests import guest
 from tare.hosts.facts import architecture_of
 from tare.hosts.host import Host, Process
-from tare.model.errors import TrialFailed, Unavailable
+from tare.images.kernel_modules import CARRIED_MODULES, order_modules
+from tare.model.errors import Unavailable
 from tare.model.image import Image
 from tare.model.trial import Problem
 from tare.plugins.technology import LaunchRequest
@@ -29,8 +30,8 @@ EFI_TOOLS: Mapping[str, str] = {**TOOLS, "objcopy": "binutils", "mcopy": "mtools
 _EFI_STUB = "/usr/lib/systemd/boot/efi/linux{}.efi.stub"
 EFI_STUB_PACKAGE = "systemd-boot-efi"
 LOADER = {"/usr/lib/ISOLINUX/isolinux.bin": "isolinux", "/usr/lib/syslinux/modules/bios/ldlinux.c32": "syslinux-common"}
-# Modules for disks and network cards of virtio without PCI; that of the card is in the image's initial RAM disk.
-MMIO_DRIVERS = ("virtio_mmio", "virtio_blk")
+# Modules for disks and network cards of virtio without PCI.
+MMIO_DRIVERS = ("virtio_mmio", "virtio_blk", "virtio_net")
 _SECONDS = 300.0
 
 # Three formats. A kernel for arm64 (Documentation/arch/arm64/booting.rst, magic number at 56) is not compressed. An EFI
@@ -149,34 +150,14 @@ def make_initrd(host: Host, image: Image, *modules: str) -> Path:
     Raises Unavailable if the host lacks the program that unpacks the modules.
     """
     target = initrd_path(image, *modules)
-    (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
-    folder = image.root / "lib/modules" / version
+    folder = image.root / CARRIED_MODULES
+    if host.run("test", "-d", str(folder), timeout=30, check=False).exit_code:
+        (version,) = host.run("ls", str(image.root / "lib/modules"), timeout=30).text.split()
+        folder = image.root / "lib/modules" / version
     # The order matters: tiny-initramfs loads modules one by one, without resolving dependencies.
     files = [str(folder / file) for file in order_modules(host.read(str(folder / "modules.dep")), modules)]
     _unpack(host, "the kernel's modules", _EXTEND, str(target), str(image.initrd), *files)
     return target
-
-
-def order_modules(dependencies: str, modules: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the files of modules in the order of loading, with each after its dependencies.
-
-    `dependencies` is the text of the kernel's `modules.dep`. Raises TrialFailed for a module that the kernel lacks.
-    """
-    needs = {file: needed.split() for file, _, needed in (line.partition(":") for line in dependencies.splitlines())}
-    names = {PurePosixPath(file).name.partition(".ko")[0].replace("-", "_"): file for file in needs}
-    ordered: dict[str, None] = {}
-
-    def add_with_dependencies(file: str) -> None:
-        if file not in ordered:
-            for needed in reversed(needs[file]):
-                add_with_dependencies(needed)
-            ordered[file] = None
-
-    for module in modules:
-        if module not in names:
-            raise TrialFailed(f"the image's kernel has no module {module}", "`tare image` builds one that has it")
-        add_with_dependencies(names[module])
-    return tuple(ordered)
 
 
 def make_cd(host: Host, launch: LaunchRequest, initrd: Path, command_line: str) -> str:

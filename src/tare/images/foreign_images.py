@@ -43,6 +43,7 @@ from tare.images.image import (
     require_tools,
     store_built,
 )
+from tare.images.kernel_modules import CARRIED_MODULES, DRIVERS, copy_drivers
 from tare.images.layered import with_files
 from tare.images.oci import (
     Configuration,
@@ -295,7 +296,7 @@ class ForeignImageBuild:
 
     def _cache_key(self, digest: str) -> str:
         """Return the hash of all inputs of the conversion."""
-        added = (self.base.digest, _entrypoint_source().read_bytes(), TIME_OF_FILES)
+        added = (self.base.digest, _entrypoint_source().read_bytes(), TIME_OF_FILES, DRIVERS)
         parts = (digest, self.source.started, self.room_bytes, *added)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
@@ -334,6 +335,7 @@ class ForeignImageBuild:
         target = root / _TARE_FOLDER
         shutil.rmtree(target)  # the image may have other files there
         shutil.copytree(self.base.root / _TARE_FOLDER, target, symlinks=True)
+        copy_drivers(self.base.root, root / CARRIED_MODULES)
         shutil.copy2(self.busybox or self.base.root / "bin/busybox", root / TOOLS[1:])
         compile_program(_entrypoint_source(), root / ENTRYPOINT[1:], self.base.architecture)
         accounts = (read_text_in(root, f"etc/{name}") for name in ("passwd", "group"))

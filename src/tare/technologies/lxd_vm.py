@@ -36,7 +36,7 @@ from tare.technologies.lxd import (
 )
 
 _COPY_SECONDS = 600.0
-_DRIVERS = ("virtio_pci", "sd_mod", "virtio_scsi")
+_DRIVERS = ("virtio_pci", "sd_mod", "virtio_scsi", "virtio_net")
 _DISK = "virtual-machines/{0}/root.img"
 _CONSOLE = "ttyS1"  # the daemon uses the first serial port
 _NO_DRIVER = "the daemon cannot run virtual machines: its driver of QEMU does not work"

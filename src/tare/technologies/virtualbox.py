@@ -34,7 +34,7 @@ class Virtualbox(VirtualPc):
     name = "virtualbox"
     title = "VirtualBox"
     needs = "VirtualBox and its kernel modules"
-    drivers = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi")
+    drivers = ("virtio_pci", "sd_mod", "BusLogic", "virtio_scsi", "virtio_net")
 
     controller: Literal["BusLogic", "VirtIO"] = "BusLogic"
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from fakes import launch_at
 
-from tare.guests import boot_media, guest
+from tare.guests import guest
 from tare.guests.guest import Devices
 from tare.hosts.exec import ExecHost
 from tare.hosts.local import LocalHost
@@ -31,12 +31,6 @@ from tare.technologies.vmware import configuration, find_free_vmnet
 from tare.technologies.xen import Xen
 
 STAND_INS = Path(__file__).parents[2] / "stand_ins"
-DEPENDENCIES = """
-kernel/drivers/scsi/scsi_common.ko:
-kernel/drivers/scsi/scsi_mod.ko: kernel/drivers/scsi/scsi_common.ko
-kernel/drivers/scsi/sd_mod.ko: kernel/drivers/scsi/scsi_mod.ko kernel/drivers/scsi/scsi_common.ko
-kernel/drivers/scsi/vmw_pvscsi.ko.xz: kernel/drivers/scsi/scsi_mod.ko kernel/drivers/scsi/scsi_common.ko
-"""
 NETWORKING = """VERSION=1,0
 answer VNET_1_DHCP yes
 answer VNET_2_HOSTONLY_SUBNET 10.0.0.0
@@ -69,17 +63,6 @@ def tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("TARE_STAND_INS", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     return lambda *argv: subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_a_module_is_loaded_after_those_that_it_needs_and_once() -> None:
-    files = boot_media.order_modules(DEPENDENCIES, ("sd_mod", "vmw_pvscsi"))
-    names = ["scsi_common.ko", "scsi_mod.ko", "sd_mod.ko", "vmw_pvscsi.ko.xz"]
-    assert [Path(file).name for file in files] == names
-
-
-def test_a_module_that_the_kernel_does_not_have_is_named() -> None:
-    with pytest.raises(TrialFailed, match="no module mptspi"):
-        boot_media.order_modules(DEPENDENCIES, ("mptspi",))
 
 
 def test_a_guest_that_boots_again_and_again_did_not_boot(launch: LaunchRequest) -> None:

@@ -127,7 +127,7 @@ def test_a_kernel_and_a_disk_of_the_users_boot_with_a_copy_of_the_disk(
     name: Literal["firecracker", "cloud-hypervisor"], launch: LaunchRequest
 ) -> None:
     image, before = launch.image, launch.image.disk.stat()
-    without_pci = boot_media.make_initrd(LocalHost(), image, "virtio_mmio", "virtio_blk")
+    without_pci = boot_media.make_initrd(LocalHost(), image, *boot_media.MMIO_DRIVERS)
     machine = UserMachine(
         disk=str(image.disk),
         kernel=str(image.kernel),

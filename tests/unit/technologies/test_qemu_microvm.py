@@ -55,7 +55,7 @@ def test_the_image_is_the_first_disk_and_no_device_is_on_pci(launch: LaunchReque
         "virtio-blk-device,drive=volume",
         "virtio-net-device,netdev=net0",
     ]
-    assert options[options.index("-initrd") + 1].endswith("/initrd-virtio_mmio-virtio_blk")
+    assert options[options.index("-initrd") + 1].endswith("/initrd-virtio_mmio-virtio_blk-virtio_net")
     assert {"file=/disk,if=none,id=root,format=qcow2", "-M", "microvm,rtc=on", "513M"} <= set(options)
     without = QemuMicrovm().machine_options(launch, Devices("/disk", "tap0"))
     assert not [option for option in without if "volume" in option]
