@@ -231,18 +231,21 @@ def test_an_image_is_imported_as_an_unchanged_layer_with_a_folder_in_tmp(tmp_pat
 BUNDLE = '{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}],"cwd":"/"},"hard":1}'
 
 
-@pytest.mark.parametrize(("action", "limit"), [("start", 4096), ("delete", 1024)])
-def test_the_limit_of_open_files_is_in_the_bundle_when_the_shim_starts(tmp_path: Path, action: str, limit: int) -> None:
+@pytest.mark.parametrize(
+    ("action", "limits"), [("start", {"NOFILE": 4096, "NPROC": 777}), ("delete", {"NOFILE": 1024})]
+)
+def test_the_limits_are_in_the_bundle_when_the_shim_starts(tmp_path: Path, action: str, limits: dict[str, int]) -> None:
     shim = tmp_path / "containerd-shim-own-v1"
     shim.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
     shim.chmod(0o755)
     (tmp_path / "front").mkdir()
-    path = Containerd(runtime=str(shim)).write_shim_wrapper(LocalHost(), str(tmp_path / "front"), 4096)
+    path = Containerd(runtime=str(shim)).write_shim_wrapper(LocalHost(), str(tmp_path / "front"), 4096, "777")
     assert Path(path).stat().st_mode & stat.S_IXUSR
     (tmp_path / "config.json").write_text(BUNDLE, encoding="utf-8")
     words = ("-namespace", "tare-1", "-id", "tare-1-00", action)
     done = subprocess.run((path, *words), cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout == f"{' '.join(words)}\n"
     bundle = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert bundle["process"]["rlimits"] == [{"type": "RLIMIT_NOFILE", "hard": limit, "soft": limit}]
+    expected = [{"type": f"RLIMIT_{name}", "hard": value, "soft": value} for name, value in limits.items()]
+    assert bundle["process"]["rlimits"] == expected
     assert bundle["hard"] == 1

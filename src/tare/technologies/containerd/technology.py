@@ -4,8 +4,8 @@ tare imports the image into a dedicated containerd namespace of the run, and rem
 runs in a control group and a network namespace that tare makes, as with crun: `ctr` has no network and, before
 version 2, no options for CPUs.
 
-`ctr` cannot set the limit on open files: containerd writes 1024. tare therefore puts a wrapper in front of the
-runtime's shim, which writes the suite's limit into the bundle's config.json and then becomes the shim.
+`ctr` cannot set limits on open files and processes: containerd writes 1024 files. tare therefore puts a wrapper in
+front of the runtime's shim, which writes both limits into the bundle's config.json and then becomes the shim.
 
 In suites, `containerd-gvisor` is this technology with runtime = "gvisor".
 
@@ -36,7 +36,9 @@ from tare.model.errors import find_nearest
 from tare.model.isolation import Isolation
 from tare.model.trial import Family, Limits, Problem
 from tare.plugins.instance import VOLUME, Instance
+from tare.plugins.sandbox import find_max_processes
 from tare.plugins.technology import (
+    CORE_DEVICE_DIFFERENCES,
     ENVIRONMENT,
     HOST_NAME,
     KERNEL_DIFFERENCES,
@@ -66,8 +68,9 @@ _SECONDS = 60.0
 _SHIM_WRAPPER = """#!/bin/sh
 for last do :; done
 if [ "$last" = start ]; then
-    limit='"type":"RLIMIT_NOFILE","hard":FILES,"soft":FILES'
-    sed -i -e "s/\\"type\\":\\"RLIMIT_NOFILE\\",\\"hard\\":[0-9]*,\\"soft\\":[0-9]*/$limit/" \\
+    files='{"type":"RLIMIT_NOFILE","hard":FILES,"soft":FILES}'
+    processes='{"type":"RLIMIT_NPROC","hard":PROCESSES,"soft":PROCESSES}'
+    sed -i -e "s/{\\"type\\":\\"RLIMIT_NOFILE\\",\\"hard\\":[0-9]*,\\"soft\\":[0-9]*}/$files,$processes/" \\
         -e 's/"noNewPrivileges":true/"noNewPrivileges":false/' -e '1s/^{/{"hostname":"HOST",/' \\
         -e 's/,{"destination":"\\/run","type":"tmpfs"[^}]*}//' config.json
 fi
@@ -98,10 +101,10 @@ class Containerd(Technology):
 
     @property
     def expected_differences(self) -> Mapping[str, str]:
-        """The differences of gVisor with its runtime, none with runc, and those of a guest kernel with others."""
+        """The differences of gVisor with its runtime, of a container with runc, and of a guest kernel with others."""
         if self._has_runtime(RUNSC):
             return {**Gvisor.expected_differences, **RAW_SOCKET_DIFFERENCES}
-        return {} if self._has_runtime("runc") else KERNEL_DIFFERENCES
+        return CORE_DEVICE_DIFFERENCES if self._has_runtime("runc") else KERNEL_DIFFERENCES
 
     @property
     def isolation(self) -> Isolation:
@@ -177,8 +180,9 @@ class Containerd(Technology):
             f"namespace of containerd {self.address}", lambda: self._create_namespace(host, launch)
         )
         namespace = ContainerdNamespace(PurePosixPath(folder).name, self.address)
+        processes = find_max_processes(launch)
         shim = launch.cache.read_once(
-            f"shim {self}", lambda: self.write_shim_wrapper(host, folder, launch.limits.open_files)
+            f"shim {self}", lambda: self.write_shim_wrapper(host, folder, launch.limits.open_files, processes)
         )
         version = launch.version(self, host)
         address = launch.network.instance_address
@@ -237,11 +241,12 @@ class Containerd(Technology):
             namespace.import_image(host, launch.image, _image_name(launch), ENVIRONMENT)
             yield folder
 
-    def write_shim_wrapper(self, host: Host, folder: str, open_files: int) -> str:
-        """Write the wrapper that sets the limit on open files and then becomes the shim; return its path."""
+    def write_shim_wrapper(self, host: Host, folder: str, open_files: int, processes: str) -> str:
+        """Write the wrapper that sets these limits and then becomes the shim; return its path."""
         shim = shim_program(self.runtime)
         path = f"{folder}/{PurePosixPath(shim).name}"
-        text = _SHIM_WRAPPER.replace("FILES", str(open_files)).replace("HOST", HOST_NAME)
+        text = _SHIM_WRAPPER.replace("FILES", str(open_files)).replace("PROCESSES", processes)
+        text = text.replace("HOST", HOST_NAME)
         host.write(path, text.replace("SHIM", shlex.quote(shim)))
         host.run("chmod", "700", path, timeout=_SECONDS)
         return path
