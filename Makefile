@@ -1,7 +1,7 @@
 # make demo    everything from nothing: install, build the image, run a suite on all technologies, write the report
 # make test    the tests for every change, linters and types included
 # make test-slow  the tests that take long, for a release: further stacks, networks, seeds and locales
-# make alone   the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
+# make alone, programs: the tests that start no engine; make engines, runs, runs-ssh: those that do; make check: linters and types
 # make quick   linters, types, and the tests that start no engine: 3 minutes
 # make plugin  the tests of one plug-in, slow ones included: make plugin NAME=redis
 # make docs    write the lists of plug-ins in docs, the JSON Schema of suites, the manual page and shell completion
@@ -59,7 +59,7 @@ CHECKS := ruff ruff-format style mypy lint-imports clang-format rustfmt shellche
 # What Python compiles is kept: without it, each start of tare compiles all of it anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick alone engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-slow test-dictionary test-kubernetes test-sandboxes pictures format vulnerabilities
+.PHONY: demo test quick alone programs engines sandboxes runs runs-ssh unikernel check $(CHECKS) setup packages test-packages servers bench audit validate soak fuzz plugin docs wheel lab lab-stop test-lab test-slow test-dictionary test-kubernetes test-sandboxes pictures format vulnerabilities
 
 demo: setup
 	@began=$$(date +%s); $(TARE) image examples/quick.toml && echo "image: $$(($$(date +%s) - began)) s" >&2
@@ -71,14 +71,18 @@ demo: setup
 
 # In three lanes side by side, whatever fails. `check` comes early, as a test of the documents uses its cache of mypy.
 test: setup test-packages servers
-	@.venv/bin/python tests/support/lanes.py engines alone check runs runs-ssh unikernel
+	@.venv/bin/python tests/support/lanes.py engines alone check runs runs-ssh programs unikernel
 
 quick: check
 	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)" tests/unit
 
 # What starts no engine.
 alone: setup test-packages
-	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)"
+	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)" --ignore=tests/unit/programs
+
+# The programs that run inside, compiled with AddressSanitizer: a target of its own, so that the lanes end together.
+programs: setup test-packages
+	.venv/bin/pytest -m "not machine and $(EVERY_CHANGE)" tests/unit/programs
 
 # What starts engines. The images that the tests need are built before the first test.
 engines: setup test-packages servers sandboxes

@@ -59,8 +59,7 @@ class _Meeting:
         self.stagger_seconds = stagger_seconds
         self.cpu_seconds = 0.0
         self._read_cpu_seconds = read_cpu_seconds
-        last = not stagger_seconds
-        self._before_probes = threading.Barrier(count, action=None if last else self._release)
+        self._before_probes = threading.Barrier(count, action=self._release if stagger_seconds else None)
         self._before_requests = threading.Barrier(count, action=self._release)
         self._cancelled = threading.Event()
 
@@ -69,18 +68,21 @@ class _Meeting:
 
     def meet_before_probe(self, delay_seconds: float) -> None:
         """Wait for the others, then for the delay; raises TrialFailed if the burst was cancelled."""
-        self._meet(self._before_probes)
-        if self._cancelled.wait(delay_seconds):
-            raise TrialFailed("the burst was interrupted", "run it again")
+        self._wait_for_all(self._before_probes)
+        self._cancelled.wait(delay_seconds)
+        self._raise_if_cancelled()
 
     def meet_before_request(self) -> None:
         """Wait for the others unless they have a stagger; raises TrialFailed if the burst was cancelled."""
         if not self.stagger_seconds:
-            self._meet(self._before_requests)
+            self._wait_for_all(self._before_requests)
+        self._raise_if_cancelled()
 
-    def _meet(self, barrier: threading.Barrier) -> None:
+    def _wait_for_all(self, barrier: threading.Barrier) -> None:
         with suppress(threading.BrokenBarrierError):  # another start has failed before
             barrier.wait(GATE_SECONDS)
+
+    def _raise_if_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise TrialFailed("the burst was interrupted", "run it again")
 
