@@ -49,7 +49,7 @@ def image(
         bool, typer.Option("--missing", help="Print the names of missing archives, and build nothing.")
     ] = False,
 ) -> None:
-    """Build the guest image for the machine under test, and print its hash.
+    """Build the image for the machine under test; print its hash.
 
     The image and the root of the client are only built if they are not cached.
 

