@@ -94,7 +94,7 @@ def test_a_stack_that_exists_on_x86_64_only_is_refused(machine: machines.Machine
     suite.write_text(FOREIGN_STACKS.format(machines.ssh_config()))
     found = outcomes(done(suite, tmp_path / "run"))
     assert found["dhrystone", "native"] == "ok"
-    assert found["dhrystone", "uml"].startswith("skipped uml: it runs on x86-64 only, and the machine is arm64")
+    assert found["dhrystone", "uml"].startswith("skipped it runs on x86-64 only, and the machine is arm64")
     assert left_on(machine) == ""
 
 
