@@ -213,7 +213,7 @@ def test_a_command_in_it_is_measured_behind_its_entry_point(lone: Image, testbed
 
 
 # qemu-microvm-tcg needs modules of tare's kernel before the disk is there.
-@pytest.mark.parametrize("name", [*SERVERS, *slow(["qemu-microvm-tcg"], ["qemu-microvm-tcg"])])
+@pytest.mark.parametrize("name", slow([*SERVERS, "qemu-microvm-tcg"], ["qemu-microvm-tcg"]))
 def test_the_server_answers_everywhere_with_the_same_user_and_environment(
     name: str, server: Image, testbed: RunContext
 ) -> None:

@@ -58,7 +58,7 @@ LATE = {"lxd", "qemu-tcg"}
 
 
 def mark_stacks(*further: str) -> list[Any]:
-    """Return all stacks as parameters; further networks and runtimes, and the named stacks, have the mark `slow`.
+    """Return all stacks as parameters, with the mark `slow` for further networks and runtimes and for named stacks.
 
     None has it where the environment asks for each technology by its name.
     """

@@ -47,8 +47,8 @@ def copy_drivers(root: Path, target: Path) -> None:
     for folder in (root / "lib/modules").glob("*"):  # a single one, or none
         text = (folder / _DEPENDENCIES).read_text(encoding="utf-8")
         needs = _parse_dependencies(text)
-        known = tuple(name for name in DRIVERS if name in _files_by_module(needs))
-        files = order_modules(text, known)
+        known = _files_by_module(needs)
+        files = order_modules(text, tuple(name for name in DRIVERS if name in known))
         for file in files:
             (target / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / file, target / file)

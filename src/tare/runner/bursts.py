@@ -99,7 +99,7 @@ class _Meeting:
 
 @dataclass
 class _BurstGate:
-    """What the start with this number waits for."""
+    """Gate of the start with this number: its probe and its request wait in the meeting."""
 
     meeting: _Meeting
     number: int

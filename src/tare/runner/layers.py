@@ -99,7 +99,7 @@ StartedLayers = tuple[StartedLayer, ...]
 
 @dataclass(frozen=True)
 class StartGate:
-    """What the start of an instance waits for, such as the other instances of a burst.
+    """Hooks that may delay the start of an instance, such as until the other instances of a burst are prepared.
 
     `before_probe` is called right before the client's probe starts, whose time-out then does not contain the wait, and
     `before_request` right before the request. Some technologies start the probe after the request.
